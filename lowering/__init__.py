@@ -1,0 +1,1 @@
+"""Lowering rules and kernels, a folder a target."""

@@ -1,0 +1,1 @@
+"""Pallas kernels, a file a family: pure functions of arrays and a frozen config."""

@@ -1,0 +1,1 @@
+"""Tiled primitives: one declaration each."""

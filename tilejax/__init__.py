@@ -1,0 +1,1 @@
+"""A tiling compiler for JAX: write once, run anywhere, at the speed of the machine."""

@@ -1,0 +1,1 @@
+"""What tracing starts from: `jit` and its relatives."""

@@ -1,0 +1,1 @@
+"""What passes share: walking, matching, verifying and printing jaxprs."""

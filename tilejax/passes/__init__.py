@@ -1,0 +1,1 @@
+"""One pass a file; `pipeline` lists them in order."""

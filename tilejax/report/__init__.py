@@ -1,0 +1,1 @@
+"""Records and pictures: what a person reads."""

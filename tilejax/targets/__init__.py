@@ -1,0 +1,1 @@
+"""Target records, detection and the cost model."""
