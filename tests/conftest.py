@@ -1,0 +1,49 @@
+"""Where every test runs: on eight virtual CPU devices, seeded, without deadlines."""
+
+import os
+import zlib
+from collections.abc import Iterator
+
+# Before JAX is imported: it reads both when it starts. Of equal flags the last counts.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+# Tracing and compiling take as long as they take on a shared machine, so neither a
+# deadline nor slow generation says anything about the code.
+hypothesis.settings.register_profile(
+    "local",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "fixed", hypothesis.settings.get_profile("local"), derandomize=True, database=None
+)
+hypothesis.settings.load_profile("fixed" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that depend on the test's name alone."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """64-bit types for the length of one test."""
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def eight_devices() -> list[jax.Device]:
+    """The virtual devices for tests that shard."""
+    devices = jax.devices()
+    assert len(devices) == 8, f"expected 8 virtual CPU devices, found {devices}"
+    return devices
