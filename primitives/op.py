@@ -1,0 +1,175 @@
+"""An operation: its meaning, and everything that is derived from it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tilejax._jax import primitives as _p
+from tilejax.errors import DTypeError, ParameterError, ShapeError, TileJAXError
+from tilejax.primitives import factors
+from tilejax.primitives.call import Call
+
+
+_SIGNATURES: dict[tuple, tuple[tuple, bool]] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One declaration; call it with arrays to use it. Made by `define`.
+
+    **Arguments:**
+
+    - `name`: as errors, tables and `tiled_<name>` in a jaxpr show it.
+    - `reference`: the meaning, in plain JAX: `(*operands, **params)` to an array or a
+      tuple of arrays. An operand may be optional (None).
+    - `sharding`: the factor rule, or a function `(operand avals, params)` to it
+      (an operand that is not given is None there); None if only whole arrays go in.
+    - `backward`: `(operands, saved, cotangents, **params)` to a gradient an operand
+      (None where there is none); None for the reference's own `vjp`.
+    - `saves`: which results the backward reads.
+    - `linear`: the operands in each of which alone the operation is linear, or a
+      function of `(given, params)` to them; then it is differentiated by itself.
+    - `transpose`: `(cotangent, operands, index, **params)` to the gradient of operand
+      `index`, for a linear operation.
+    - `cost`: `(*operand avals, **params)` to a `tilejax.targets.Cost`.
+    - `check`: `(*operand avals, **params)` raises what a user should read.
+    - `dtypes`: names of the dtypes that floating and integer operands may have.
+    - `saveable_as`: `(avals, params)` to the JAX primitive and parameters that a
+      checkpoint policy is asked about.
+    """
+
+    name: str
+    reference: Callable
+    sharding: str | Callable | None = None
+    backward: Callable | None = None
+    saves: tuple[int, ...] = ()
+    linear: tuple[int, ...] | Callable = ()
+    transpose: Callable | None = None
+    cost: Callable | None = None
+    check: Callable | None = None
+    dtypes: tuple[str, ...] = ()
+    saveable_as: Callable | None = None
+    forward_p: Any = field(init=False, repr=False)
+    tangent_p: Any = field(init=False, repr=False)
+    backward_p: Any = field(init=False, repr=False)
+
+    def __post_init__(self):
+        for part, suffix in (("forward", ""), ("tangent", "_jvp"), ("backward", "_bwd")):
+            primitive = _p.new_primitive(f"tiled_{self.name}{suffix}")
+            object.__setattr__(self, f"{part}_p", primitive)
+
+    def __call__(self, *operands, **params):
+        """Check the operands, then bind the primitive.
+
+        **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
+        """
+        given = tuple(x is not None for x in operands)
+        arrays = [self._array(at, x) for at, x in enumerate(operands) if x is not None]
+        call = Call(given)
+        self.validate(arrays, call, params)
+        outs = self.bind(arrays, call, params)
+        avals = tuple(_p.plain(jax.typeof(x)) for x in arrays)
+        return outs[0] if self.signature(avals, call, params)[1] else tuple(outs)
+
+    def bind(self, arrays: Sequence, call: Call, params: Mapping) -> list:
+        """Use the primitive without checks, as passes and rules do."""
+        return self.forward_p.bind(*_p.match_varying(*arrays), call=call, **params)
+
+    def _array(self, at: int, x):
+        try:
+            return x if isinstance(x, jax.Array) else jnp.asarray(x)
+        except TypeError as error:
+            raise DTypeError(
+                f"{self.name}: operand {at} is no array: {error}"
+            ) from error
+
+    def validate(self, arrays: Sequence, call: Call, params: Mapping) -> None:
+        """Raise one of `tilejax.errors` unless the reference can take the operands."""
+        avals = [jax.typeof(x) for x in arrays]
+        try:
+            hash(tuple(params.items()))
+        except TypeError as error:
+            raise ParameterError(
+                f"{self.name}: a parameter cannot be hashed ({error}); parameters are "
+                f"static, pass arrays as operands: {dict(params)}"
+            ) from error
+        self._check_dtypes(avals)
+        structs = call.expand([_struct(a) for a in avals])
+        if self.check is not None:
+            self.check(*structs, **params)
+        rule = self.rule(avals, call, params)
+        if rule is not None:
+            factors.check_sizes(self.name, rule, [a.shape for a in avals])
+        try:
+            self.signature(tuple(_p.plain(a) for a in avals), call, params)
+        except TileJAXError:
+            raise
+        except (TypeError, ValueError) as error:
+            shown = ", ".join(_show(a) for a in avals)
+            raise ShapeError(f"{self.name}({shown}): {error}") from error
+
+    def _check_dtypes(self, avals) -> None:
+        if not self.dtypes:
+            return
+        for at, aval in enumerate(avals):
+            if aval.dtype.name not in self.dtypes:
+                raise DTypeError(
+                    f"{self.name}: operand {at} is {_show(aval)}; it takes "
+                    f"{', '.join(self.dtypes)}. Convert it first (x.astype)"
+                )
+
+    def signature(
+        self, avals: tuple, call: Call, params: Mapping
+    ) -> tuple[tuple, bool]:
+        """Return the plain types of the results, and whether it is one array alone."""
+        key = (self, avals, call, tuple(params.items()), _p.settings())
+        if key not in _SIGNATURES:
+            alone = []
+
+            def run(*operands):
+                out = self.reference(*call.expand(operands), **self.params(params))
+                alone.append(not isinstance(out, (tuple, list)))
+                return [out] if alone[-1] else list(out)
+
+            shapes = tuple(_p.plain_shapes(run, avals))
+            _SIGNATURES[key] = (shapes, alone[-1])
+        return _SIGNATURES[key]
+
+    def params(self, params: Mapping) -> dict:
+        """Drop the sharding of the result, which the mechanism itself sets."""
+        return {k: (None if k == "out_sharding" else v) for k, v in params.items()}
+
+    def flat(self, call: Call, params: Mapping) -> Callable:
+        """Return the reference as a function of the given operands to a list."""
+
+        def run(*operands):
+            out = self.reference(*call.expand(operands), **self.params(params))
+            return list(out) if isinstance(out, (tuple, list)) else [out]
+
+        return run
+
+    def rule(self, avals: Sequence, call: Call, params: Mapping) -> factors.Rule | None:
+        """Return the factor rule of the plain (not mapped) operands."""
+        if self.sharding is None:
+            return None
+        if isinstance(self.sharding, str):
+            return factors.parse(self.sharding, tuple(a.ndim for a in avals))
+        return factors.parse(self.sharding(call.expand(avals), self.params(params)))
+
+    def linear_in(self, call: Call, params: Mapping) -> tuple[int, ...]:
+        """Return the given operands (counted among the given) it is linear in."""
+        linear = self.linear
+        if callable(linear):
+            linear = linear(call.given, params)
+        return tuple(sum(call.given[:at]) for at in linear if call.given[at])
+
+
+def _struct(aval) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _show(aval) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -1,0 +1,234 @@
+"""One view of programs for both forms that JAX gives them.
+
+JAX 0.10 has `Jaxpr` and `ClosedJaxpr`, which pairs one with its constants; from 0.11
+a `Jaxpr` carries its constants itself. Here a *program* is either, read through the
+attributes that all of them have: `constvars`, `invars`, `outvars`, `eqns`, `effects`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+from jax._src import api_util, core, linear_util as lu
+from jax._src.interpreters import partial_eval as pe
+
+Program: TypeAlias = Any
+Atom: TypeAlias = Any
+
+Eqn = core.JaxprEqn
+Var = core.Var
+DropVar = core.DropVar
+Literal = core.Literal
+JaxprTypeError = core.JaxprTypeError
+
+_PAIRED = core.Jaxpr is not getattr(core, "ClosedJaxpr", core.Jaxpr)
+_INPUT_EFFECT = core.effects.JaxprInputEffect
+
+
+def trace(fn: Callable, *args, **kwargs) -> tuple[Program, Any]:
+    """Trace `fn` to a closed program.
+
+    **Arguments:**
+
+    - `fn`: A function of pytrees.
+    - `args`, `kwargs`: Pytrees of arrays, tracers, refs, PRNG keys, Python scalars or
+      `jax.ShapeDtypeStruct`s. Only their types are read: weak types, shardings and
+      varying axes stay as they are. Values of an outer trace that `fn` closes over
+      become constants of the program.
+
+    **Returns:**
+
+    The program, whose inputs are the leaves of `(args, kwargs)`, and the pytree
+    structure of what `fn` returns.
+
+    **Raises:**
+
+    `TypeError` if a leaf is not something that JAX can trace.
+
+    >>> program, _ = trace(lambda x: x + 1, 2.0)
+    >>> [eqn.primitive.name for eqn in program.eqns]
+    ['add']
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    avals = [core.shaped_abstractify(leaf) for leaf in leaves]
+    names = api_util.debug_info("jit", fn, args, kwargs)
+    flat, out_tree = api_util.flatten_fun(lu.wrap_init(fn, debug_info=names), tree)
+    jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(flat, avals)
+    return close(jaxpr, constants), out_tree()
+
+
+def evaluate(program: Program, *args) -> list[Any]:
+    """Run the equations one by one in the current trace.
+
+    Each equation keeps its traceback, its name stack and its context.
+
+    **Arguments:**
+
+    - `program`: A closed program.
+    - `args`: One value for each of its inputs: arrays, or tracers of any trace.
+
+    **Returns:**
+
+    One value for each output.
+    """
+    jaxpr = program.jaxpr if _PAIRED else program
+    return list(core.eval_jaxpr(jaxpr, consts(program), *args))
+
+
+def close(jaxpr: Program, constants: Sequence[Any]) -> Program:
+    """Attach a value to each of the constant variables of a bare jaxpr."""
+    if _PAIRED:
+        return core.ClosedJaxpr(jaxpr, list(constants))
+    return jaxpr.with_consts(constants)
+
+
+def consts(program: Program) -> list[Any]:
+    """Return the values of `program.constvars`; none for an open body."""
+    return list(getattr(program, "consts", ()))
+
+
+def with_(
+    program: Program,
+    *,
+    eqns: Sequence[Eqn] | None = None,
+    invars: Sequence[Var] | None = None,
+    outvars: Sequence[Atom] | None = None,
+    constants: Sequence[tuple[Var, Any]] | None = None,
+) -> Program:
+    """Return a program with some parts replaced and its effects worked out anew.
+
+    **Arguments:**
+
+    - `program`: A program, open or closed. It is not changed.
+    - `eqns`, `invars`, `outvars`: The new parts; `None` keeps the old ones.
+    - `constants`: Pairs of a constant variable and its value. An open body of JAX
+      0.10 cannot hold any.
+
+    **Returns:**
+
+    A program of the same form.
+    """
+    if constants is None:
+        constvars, values = list(program.constvars), consts(program)
+    else:
+        constvars, values = [v for v, _ in constants], [c for _, c in constants]
+    ins = list(program.invars if invars is None else invars)
+    outs = list(program.outvars if outvars is None else outvars)
+    body = list(program.eqns if eqns is None else eqns)
+    inner = program.jaxpr if _is_closed(program) and _PAIRED else program
+    names = inner.debug_info
+    if len(ins) != len(program.invars) or len(outs) != len(program.outvars):
+        names = names.with_unknown_names()
+    jaxpr = core.Jaxpr(
+        constvars,
+        ins,
+        outs,
+        body,
+        pe.make_jaxpr_effects(constvars, ins, outs, body),
+        names,
+        inner.is_high,
+        **({} if _PAIRED else {"consts": values}),
+    )
+    return core.ClosedJaxpr(jaxpr, values) if inner is not program else jaxpr
+
+
+def _is_closed(program: Program) -> bool:
+    return hasattr(program, "consts")
+
+
+def new_var(aval) -> Var:
+    """Return a variable that no program has yet."""
+    return Var(aval)
+
+
+def renamed(eqn: Eqn, names: dict[Var, Atom]) -> Eqn:
+    """Return the equation with operands replaced as `names` says.
+
+    The effects on its operands follow them. An equation that reads none of the names
+    is returned as it is.
+    """
+    operands = [v if type(v) is Literal else names.get(v, v) for v in eqn.invars]
+    if all(new is old for new, old in zip(operands, eqn.invars, strict=True)):
+        return eqn
+    return eqn.replace(invars=operands, effects=_renamed(eqn.effects, names))
+
+
+def copied(eqn: Eqn, names: dict[Var, Atom], scope: Any, traceback: Any) -> Eqn:
+    """Return the equation with fresh results, for use in another program.
+
+    **Arguments:**
+
+    - `names`: What the old variables are called there. The fresh results are added.
+    - `scope`: The name stack that the equation now stands in.
+    - `traceback`: What to report where the equation itself does not say.
+    """
+    operands = [v if type(v) is Literal else names.get(v, v) for v in eqn.invars]
+    effects = _renamed(eqn.effects, names)
+    results = [v if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
+    names.update(zip(eqn.outvars, results, strict=True))
+    source = eqn.source_info
+    source = source.replace(
+        traceback=source.traceback or traceback,
+        name_stack=scope + source.name_stack,
+    )
+    return eqn.replace(
+        invars=operands, outvars=results, effects=effects, source_info=source
+    )
+
+
+def _renamed(effects, names: dict[Var, Atom]):
+    if not any(isinstance(effect, _INPUT_EFFECT) for effect in effects):
+        return effects
+    return {
+        effect.replace(names.get(effect.input, effect.input))
+        if isinstance(effect, _INPUT_EFFECT)
+        else effect
+        for effect in effects
+    }
+
+
+def scope_of_call(eqn: Eqn) -> Any:
+    """Return the name stack that JAX gives to the body of a nested `jit`."""
+    stack = eqn.source_info.name_stack
+    name = eqn.params.get("name")
+    return stack.extend(f"jit({name})") if name else stack
+
+
+def is_pure(eqn: Eqn) -> bool:
+    """Say whether the equation computes its results and does nothing else.
+
+    A collective counts as pure: the axis that it names is not an effect on anything.
+    """
+    return all(isinstance(e, core.NamedAxisEffect) for e in eqn.effects)
+
+
+def touches_ref(eqn: Eqn) -> bool:
+    """Say whether an operand or a result is a mutable reference."""
+    return any(_is_ref(v.aval) for v in (*eqn.invars, *eqn.outvars))
+
+
+def _is_ref(aval) -> bool:
+    from jax._src.state.types import AbstractRef
+
+    return isinstance(aval, AbstractRef)
+
+
+def is_key(aval) -> bool:
+    """Say whether the type is one of PRNG keys or another extended dtype."""
+    dtype = getattr(aval, "dtype", None)
+    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+
+
+def is_tracer(value) -> bool:
+    """Say whether the value belongs to a trace that is still going on."""
+    return isinstance(value, core.Tracer)
+
+
+def check(program: Program) -> None:
+    """Check scopes, types and effects by JAX's own rules.
+
+    **Raises:**
+
+    `JaxprTypeError` naming the variable or the equation at fault.
+    """
+    core.check_jaxpr(program.jaxpr if _PAIRED and _is_closed(program) else program)
