@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tilejax.lowering.kernels.blocks import accumulator
 from tilejax.lowering.kernels.edges import inside
 from tilejax.lowering.kernels.online import log_sum, online_step
+from tilejax.lowering.kernels.tiles import accumulator
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tilejax.lowering.kernels.blocks import accumulator
 from tilejax.lowering.kernels.cross_entropy import CrossEntropyConfig, is_label
+from tilejax.lowering.kernels.tiles import accumulator
 
 
 def cross_entropy_backward(

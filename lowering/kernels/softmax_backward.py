@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from tilejax.lowering.kernels.blocks import accumulator
 from tilejax.lowering.kernels.edges import inside
 from tilejax.lowering.kernels.softmax import SoftmaxConfig
+from tilejax.lowering.kernels.tiles import accumulator
 
 
 def softmax_backward(

@@ -1,0 +1,59 @@
+"""A `pallas_call` whose operands, some of them optional, have names."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+Inputs = Mapping[str, tuple[jax.Array | None, pl.BlockSpec | None]]
+Outputs = Mapping[str, tuple[jax.ShapeDtypeStruct | None, pl.BlockSpec | None]]
+
+
+def named_call(
+    kernel: Callable[[SimpleNamespace], None],
+    *,
+    inputs: Inputs,
+    outputs: Outputs,
+    scratch: Mapping[str, Any] | None = None,
+    grid: tuple[int, ...],
+    semantics: tuple[str, ...],
+    name: str,
+    interpret: Any = False,
+) -> SimpleNamespace:
+    """Run a kernel that takes its references by name.
+
+    An operand whose array (or an output whose type) is `None` is not passed at all, and
+    its reference is `None` inside the kernel: a kernel with six optional operands is
+    then one function that asks `if ref.bias is not None`.
+
+    **Arguments:** `kernel`, a function of a namespace of references; `inputs`: name to
+    (array, block spec); `outputs`: name to (type, block spec); `scratch`: name to memory;
+    `semantics`: "parallel" or "arbitrary" for each dimension of `grid`.
+
+    **Returns:** the outputs as a namespace, `None` where none was wanted.
+    """
+    scratch = scratch or {}
+    given = {key: pair for key, pair in inputs.items() if pair[0] is not None}
+    wanted = {key: pair for key, pair in outputs.items() if pair[0] is not None}
+    absent = dict.fromkeys([*inputs, *outputs])
+    names = [*given, *wanted, *scratch]
+
+    def body(*refs):
+        kernel(SimpleNamespace(**{**absent, **dict(zip(names, refs, strict=True))}))
+
+    results = pl.pallas_call(
+        body,
+        out_shape=[aval for aval, _ in wanted.values()],
+        grid=grid,
+        in_specs=[spec for _, spec in given.values()],
+        out_specs=[spec for _, spec in wanted.values()],
+        scratch_shapes=list(scratch.values()),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
+        interpret=interpret,
+        name=name,
+    )(*(array for array, _ in given.values()))
+    found = dict(zip(wanted, results, strict=True))
+    return SimpleNamespace(**{**dict.fromkeys(outputs), **found})
