@@ -3,6 +3,7 @@
 import os
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 # Before JAX is imported: it reads both when it starts. Of equal flags the last counts.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -42,7 +43,7 @@ def x64() -> Iterator[None]:
 
 
 @pytest.fixture
-def eight_devices() -> list[jax.Device]:
+def eight_devices() -> list[Any]:
     """The virtual devices for tests that shard."""
     devices = jax.devices()
     assert len(devices) == 8, f"expected 8 virtual CPU devices, found {devices}"
