@@ -49,8 +49,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
     **Returns:**
 
-    The exit status: 0 for success, 1 for a finding or a reader that left, 2 for a mistake of the user's
-    (said in one line on standard error), 130 if interrupted.
+    The exit status: 0 for success, 1 for a finding or a reader that left, 2 for a
+    mistake of the user's (said in one line on standard error), 130 if interrupted.
     """
     arguments = _parser().parse_args(words)
     try:
