@@ -1,0 +1,95 @@
+"""What a target lets a kernel's blocks be: dtypes, alignment, bytes, cost of a step."""
+
+from collections.abc import Iterable
+
+import jax.numpy as jnp
+
+from tilejax.lowering.kernels.tiles import LANES, sublanes
+from tilejax.targets import Target
+
+# Mosaic keeps part of the scoped memory for spills and for its own buffers.
+_TPU_SHARE = 0.75
+# Where nobody has published what a step costs or how fast the memory is, a step is taken
+# to cost as much as moving this many bytes: about 0.35 us at 800 GB/s.
+_STEP_BYTES = 256 * 1024
+
+
+def takes(target: Target, dtypes: Iterable) -> bool:
+    """Say whether a kernel with operands of these types can be compiled for a target.
+
+    **Arguments:**
+
+    - `target`: The machine.
+    - `dtypes`: The types of all operands and results.
+
+    **Returns:**
+
+    False for f64 and f16 on a TPU: Mosaic has no 64-bit types, and its compiler refuses
+    to load f16.
+
+        >>> import tilejax.targets
+        >>> takes(tilejax.targets.get("tpu:v5e"), ["float16"])
+        False
+    """
+    refused = {"tpu": ("float64", "float16")}.get(target.kind, ())
+    return all(jnp.dtype(dtype).name not in refused for dtype in dtypes)
+
+
+def alignment(target: Target, dtype) -> tuple[int, int]:
+    """Return what the last two sizes of a block must be multiples of.
+
+    A block as long as its dimension is legal whatever its size.
+
+    **Arguments:**
+
+    - `target`: The machine.
+    - `dtype`: Of the block.
+
+    **Returns:**
+
+    Rows and columns.
+
+        >>> import tilejax.targets
+        >>> alignment(tilejax.targets.get("tpu:v5e"), "bfloat16")
+        (16, 128)
+    """
+    return (sublanes(dtype), LANES) if target.kind == "tpu" else (16, 16)
+
+
+def room(target: Target) -> int:
+    """Return the bytes that all blocks and scratch of a kernel may take together.
+
+    **Arguments:**
+
+    - `target`: The machine.
+
+    **Returns:**
+
+    What one block may use, less what the compiler needs for itself; 128 KiB where
+    nobody has published a figure.
+
+        >>> import tilejax.targets
+        >>> room(tilejax.targets.get("tpu:v5e")) == 12 * 2**20
+        True
+    """
+    whole = target.block_bytes or 128 * 1024
+    return int(whole * _TPU_SHARE) if target.kind == "tpu" else whole
+
+
+def step_bytes(target: Target) -> float:
+    """Return how many bytes could be moved in the time that a grid step costs.
+
+    **Arguments:**
+
+    - `target`: The machine.
+
+    **Returns:**
+
+    Bytes; a guess where the target has no figures.
+
+        >>> import tilejax.targets
+        >>> step_bytes(tilejax.targets.get("tpu:v5e")) > 0
+        True
+    """
+    seconds, bandwidth = target.limits.step_seconds, target.main.bandwidth
+    return seconds * bandwidth if seconds and bandwidth else _STEP_BYTES
