@@ -1,0 +1,237 @@
+"""Attention, backward: the scores are made again tile by tile."""
+
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from tilejax.lowering.kernels.attention import (
+    AttentionConfig,
+    make_grid,
+    make_rule,
+    with_depth,
+)
+from tilejax.lowering.kernels.attention_rule import (
+    NN,
+    NT,
+    TN,
+    real,
+    scores,
+    select,
+    visible,
+)
+from tilejax.lowering.kernels.tiles import accumulator
+
+
+def attention_backward(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    bias: jax.Array | None,
+    mask: jax.Array | None,
+    q_segments: jax.Array | None,
+    kv_segments: jax.Array | None,
+    o: jax.Array,
+    lse: jax.Array,
+    do: jax.Array,
+    dlse: jax.Array,
+    *,
+    scale: float,
+    causal: bool = False,
+    window: tuple[int, int] | None = None,
+    soft_cap: float | None = None,
+    masked_rows: Literal["zeros", "uniform"] = "zeros",
+    precision: jax.lax.PrecisionLike = None,
+    config: AttentionConfig,
+    interpret: Any = False,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
+    """Compute the cotangents of the floating operands of `attention`.
+
+    With weights `p = exp(score - lse)` and `delta = sum(do * o) - dlse`, a score has the
+    cotangent `ds = p * (do @ v.T - delta)`; from it `dq = scale * ds @ k`,
+    `dk = scale * ds.T @ q`, `dbias = ds` (summed where the bias was broadcast), and
+    `dv = p.T @ do`. With a soft cap, dq and dk see `ds` times its derivative. Each
+    gradient has a kernel of its own, so what is not asked for is not computed, and nothing
+    of the size of the scores is kept unless it is dbias.
+
+    **Arguments:** the operands and results of `attention`; `do` and `dlse`, the
+    cotangents of its results.
+
+    **Returns:** `dq`, `dk`, `dv` and `dbias`, each as its operand; `dbias` is `None`
+    without a bias.
+    """
+    if 0 in q.shape[:3] or k.shape[2] == 0:
+        zeros = (None if x is None else jnp.zeros_like(x) for x in (q, k, v, bias))
+        return tuple(zeros)  # type: ignore[return-value]
+    dtype = accumulator(q.dtype)
+    products = o.astype(dtype) * do.astype(dtype)
+    operands = with_depth(
+        SimpleNamespace(
+            q=q,
+            k=k,
+            v=v,
+            bias=bias,
+            mask=mask,
+            q_segments=q_segments,
+            kv_segments=kv_segments,
+            do=do,
+            lse=lse.astype(dtype),
+            delta=jnp.sum(products, axis=3) - dlse.astype(dtype),
+        )
+    )
+    rule = make_rule(
+        operands, scale, causal, window, soft_cap, masked_rows, precision, config
+    )
+    dq = _query_gradient(operands, rule, interpret).reshape(operands.q.shape)
+    dk, dv = _key_gradients(operands, rule, interpret)
+    dbias = None if bias is None else _bias_gradient(operands, rule, interpret)
+    return dq[..., : q.shape[3]], dk[..., : k.shape[3]], dv[..., : v.shape[3]], dbias
+
+
+def _inputs(grid, operands):
+    return {
+        **grid.inputs(operands),
+        "do": grid.query(operands.do),
+        "lse": grid.statistic(operands.lse),
+        "delta": grid.statistic(operands.delta),
+    }
+
+
+def _tile(step, ref):
+    """Return the weights of a tile, `ds`, and `ds` before the soft cap.
+
+    All are zero, whatever garbage the arrays end in, at pairs that are hidden or not
+    real, except that weights of a query that sees nothing are uniform where asked for.
+    """
+    rule, row, column = step.rule, step.row, step.column
+    score, slope = scores(rule, ref)
+    is_real = real(rule, row, column)
+    seen = visible(rule, ref, row, column)
+    if seen is None or is_real is None:
+        both = is_real if seen is None else seen
+    else:
+        both = seen & is_real
+    lse = ref.lse[...]
+    # A query that sees no key has lse = -inf, and every score of its must stay hidden.
+    weights = jnp.exp(score - lse)
+    live = lse != -jnp.inf
+    both = live if both is None else both & live
+    weights = jnp.where(both, weights, 0.0)
+    change = rule.dot(ref.do[...], step.real_keys(ref.v[...]), NT) - ref.delta[...]
+    ds = jnp.where(both, weights * change, 0.0)
+    raw = ds if slope is None else jnp.where(both, ds * slope, 0.0)
+    if rule.spreads:
+        blind = lse == -jnp.inf
+        share = select(is_real, jnp.full_like(weights, 1.0 / rule.keys), 0.0)
+        weights = jnp.where(blind, share, weights)
+    return weights, ds, raw
+
+
+def _query_kernel(step, ref):
+    @pl.when(step.first)
+    def _():
+        ref.sums[...] = jnp.zeros_like(ref.sums)
+
+    @step.when_needed
+    def _():
+        _, _, raw = _tile(step, ref)
+        keys = step.real_keys(ref.k[...])
+        ref.sums[...] += step.rule.dot(raw.astype(keys.dtype), keys, NN)
+
+    @pl.when(step.last)
+    def _():
+        ref.dq[...] = (ref.sums[...] * step.rule.scale).astype(ref.dq.dtype)
+
+
+def _query_gradient(operands, rule, interpret):
+    grid = make_grid(operands, rule, "bhgqk", 1, interpret)
+    q = operands.q
+    block = (rule.tile_queries, q.shape[3])
+    return grid.call(
+        _query_kernel,
+        "attention_dq",
+        inputs=_inputs(grid, operands),
+        outputs={"dq": grid.query(jax.ShapeDtypeStruct(q.shape, q.dtype))},
+        scratch={"sums": pltpu.VMEM(block, accumulator(q.dtype))},
+    ).dq
+
+
+def _key_kernel(step, ref):
+    @pl.when(step.first)
+    def _():
+        ref.k_sums[...] = jnp.zeros_like(ref.k_sums)
+        ref.v_sums[...] = jnp.zeros_like(ref.v_sums)
+
+    @step.when_needed
+    def _():
+        weights, _, raw = _tile(step, ref)
+        do = step.real_queries(ref.do[...])
+        queries = step.real_queries(ref.q[...])
+        ref.v_sums[...] += step.rule.dot(weights.astype(do.dtype), do, TN)
+        ref.k_sums[...] += step.rule.dot(raw.astype(queries.dtype), queries, TN)
+
+    @pl.when(step.last)
+    def _():
+        ref.dk[...] = (ref.k_sums[...] * step.rule.scale).astype(ref.dk.dtype)
+        ref.dv[...] = ref.v_sums[...].astype(ref.dv.dtype)
+
+
+def _key_gradients(operands, rule, interpret):
+    # The query heads of a group are steps of the walk: their sum is never in memory.
+    grid = make_grid(operands, rule, "bhkgq", 2, interpret)
+    k, v = operands.k, operands.v
+    dtype = accumulator(k.dtype)
+    out = grid.call(
+        _key_kernel,
+        "attention_dkv",
+        inputs=_inputs(grid, operands),
+        outputs={
+            "dk": grid.key(jax.ShapeDtypeStruct(k.shape, k.dtype)),
+            "dv": grid.key(jax.ShapeDtypeStruct(v.shape, v.dtype)),
+        },
+        scratch={
+            "k_sums": pltpu.VMEM((rule.tile_keys, k.shape[3]), dtype),
+            "v_sums": pltpu.VMEM((rule.tile_keys, v.shape[3]), dtype),
+        },
+    )
+    return out.dk, out.dv
+
+
+def _bias_kernel(step, ref):
+    @pl.when(step.first)
+    def _():
+        ref.sums[...] = jnp.zeros_like(ref.sums)
+
+    @step.when_needed
+    def _():
+        ref.sums[...] += _tile(step, ref)[1]
+
+    @pl.when(step.last)
+    def _():
+        ref.dbias[...] = ref.sums[...].astype(ref.dbias.dtype)
+
+
+def _bias_gradient(operands, rule, interpret):
+    bias = operands.bias
+    # Dimensions that the bias was broadcast over are summed, so they are walked last.
+    summed = ("b" if bias.shape[0] == 1 else "") + ("hg" if bias.shape[1] == 1 else "")
+    kept = "".join(name for name in "bhg" if name not in summed)
+    order, sequential = f"{kept}qk{summed}", max(len(summed), 1)
+    if not summed:
+        order, sequential = "bhgqk", 0
+    grid = make_grid(operands, rule, order, sequential, interpret)
+    dbias = grid.call(
+        _bias_kernel,
+        "attention_dbias",
+        inputs=_inputs(grid, operands),
+        outputs={"dbias": grid.score(jax.ShapeDtypeStruct(bias.shape, bias.dtype))},
+        scratch={
+            "sums": pltpu.VMEM(
+                (rule.tile_queries, rule.tile_keys), accumulator(operands.q.dtype)
+            )
+        },
+    ).dbias
+    return dbias.reshape(bias.shape)
