@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
 
-from tilejax._jax.jaxprs import Atom, Eqn, Program, Var, consts, with_
+from tilejax._jax.jaxprs import Eqn, Program, consts, with_
 
 _BODY_TYPES = (core.Jaxpr, getattr(core, "ClosedJaxpr", core.Jaxpr))
 
@@ -44,6 +44,7 @@ _FORMS = {
 }
 
 # Calls whose body means the same in the place of the call.
+NOT_A_CALL = "is not a plain call"
 _TRANSPARENT = ("closed_call", "core_call", "call", "eval_jaxpr")
 
 
@@ -140,7 +141,7 @@ def why_not_inline(eqn: Eqn) -> str | None:
     if eqn.primitive.name in _TRANSPARENT:
         return None
     if eqn.primitive.name != "jit":
-        return "not a call"
+        return NOT_A_CALL
     params = eqn.params
     if any(
         type(s).__name__ != "UnspecifiedValue"
@@ -169,30 +170,30 @@ def without_dead(program: Program) -> Program:
     """Drop what no output and no effect needs, by JAX's own rule for each primitive.
 
     All inputs stay, used or not, and so do writes to references that outlive the
-    program.
+    program. A program without dead parts is returned as it is.
     """
-    closed = with_(program, constants=()) if consts(program) else program
-    jaxpr = getattr(closed, "jaxpr", closed)
+    # JAX never prunes constants, so they are inputs for the while.
     pairs = list(zip(program.constvars, consts(program), strict=True))
-    if pairs:
-        # JAX never prunes constants, so they are made inputs for the while.
-        jaxpr = with_(
-            jaxpr, invars=[*program.constvars, *program.invars], constants=()
-        )
-    slim, used = pe.dce_jaxpr(jaxpr, True, [False] * len(pairs) + [True] * len(program.invars))
-    if len(slim.eqns) == len(program.eqns) and all(
-        new is old for new, old in zip(slim.eqns, program.eqns, strict=True)
-    ):
-        eqns = program.eqns
-    else:
-        eqns = slim.eqns
+    inputs = [*program.constvars, *program.invars]
+    bare = with_(program, invars=inputs, constants=()) if pairs else program
+    slim, used = pe.dce_jaxpr(
+        getattr(bare, "jaxpr", bare),
+        True,
+        [False] * len(pairs) + [True] * len(program.invars),
+    )
     kept = [pair for pair, use in zip(pairs, used, strict=False) if use]
-    return with_(program, eqns=eqns, constants=kept if pairs else None)
+    # On 0.10 JAX rebuilds every call, so only what shrank counts as a change.
+    if len(kept) == len(pairs) and _weight(slim) == _weight(program):
+        return program
+    return with_(program, eqns=slim.eqns, constants=kept)
 
 
-def uses(program: Program) -> set[Var]:
-    """Return the variables that an equation or an output of the program reads."""
-    atoms: list[Atom] = list(program.outvars)
+def _weight(program: Program) -> int:
+    """Count all that dead code elimination can take away."""
+    total = 0
     for eqn in program.eqns:
-        atoms += eqn.invars
-    return {a for a in atoms if not isinstance(a, core.Literal)}
+        total += 1 + len(eqn.invars) + len(eqn.outvars)
+        if eqn.primitive.name in _FORMS:
+            for _, body in nested(eqn):
+                total += len(body.constvars) + _weight(body)
+    return total

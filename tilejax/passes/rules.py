@@ -1,0 +1,64 @@
+"""What the rules of `simplify` share: looking up how an operand was made."""
+
+import numpy as np
+
+from tilejax._jax.jaxprs import Eqn, Literal
+from tilejax._jax.values import is_placed, literal, literal_value
+
+
+class Definitions:
+    """The equations of one body so far, by their result."""
+
+    def __init__(self):
+        self._made: dict = {}
+
+    def add(self, eqn: Eqn) -> None:
+        """Remember an equation of one result."""
+        if len(eqn.outvars) == 1:
+            self._made[eqn.outvars[0]] = eqn
+
+    def of(self, atom, *primitives: str) -> Eqn | None:
+        """Return the equation that made the operand, if it is of these primitives."""
+        if type(atom) is Literal:
+            return None
+        eqn = self._made.get(atom)
+        return eqn if eqn is not None and eqn.primitive.name in primitives else None
+
+    def splat(self, atom) -> np.ndarray | None:
+        """Return the one value that all elements of the operand have, if it is known."""
+        while (made := self.of(atom, "broadcast_in_dim")) is not None:
+            atom = made.invars[0]
+        return literal_value(atom) if type(atom) is Literal else None
+
+
+def is_splat(definitions: Definitions, atom, value: float) -> bool:
+    """Say whether all elements are `value`, zeros told apart by their sign."""
+    known = definitions.splat(atom)
+    if known is None or known.dtype.kind == "b" or known != value:
+        return False
+    return known.dtype.kind in "iu" or bool(
+        np.signbit(known.real.astype(np.float64)) == np.signbit(np.float64(value))
+    )
+
+
+def is_integer(aval) -> bool:
+    """Say whether the type is of integers, for which arithmetic is exact."""
+    return np.dtype(aval.dtype).kind in "iu"
+
+
+def is_free(*avals) -> bool:
+    """Say whether no type says anything of a mesh, so that shapes may change freely."""
+    return not any(map(is_placed, avals))
+
+
+def filled(eqn: Eqn, value, broadcast) -> Eqn | Literal:
+    """Return what gives the equation's result when all its elements are `value`."""
+    aval = eqn.outvars[0].aval
+    scalar = aval.update(shape=()) if aval.shape else aval
+    if aval.shape == ():
+        return literal(value, aval)
+    return eqn.replace(
+        primitive=broadcast,
+        invars=[literal(value, scalar)],
+        params={"shape": aval.shape, "broadcast_dimensions": (), "sharding": None},
+    )
