@@ -1,5 +1,16 @@
 """Target records, detection and the cost model."""
 
+from tilejax.targets.cost import Cost as Cost
+from tilejax.targets.figures import dtype_key as dtype_key
+from tilejax.targets.fit import Fit as Fit, fits as fits
+from tilejax.targets.padding import (
+    padding_efficiency as padding_efficiency,
+    tiled_efficiency as tiled_efficiency,
+)
+from tilejax.targets.product import (
+    matmul_cost as matmul_cost,
+    matmul_seconds as matmul_seconds,
+)
 from tilejax.targets.records import (
     Limits as Limits,
     Memory as Memory,
@@ -11,4 +22,10 @@ from tilejax.targets.registry import (
     get as get,
     names as names,
     register as register,
+)
+from tilejax.targets.roofline import Estimate as Estimate, seconds as seconds
+from tilejax.targets.traffic import (
+    Traffic as Traffic,
+    matmul_levels as matmul_levels,
+    matmul_traffic as matmul_traffic,
 )

@@ -49,7 +49,7 @@ def cpu_record(host: Host) -> Target:
     """
     cores = host.allowed
     bits = vector_bits(host)
-    units = [_vector(host, bits)]
+    units = [_vector(host, bits), *_dot(host, bits)]
     amx = amx_operations(host)
     if amx:
         rates = {
@@ -57,7 +57,8 @@ def cpu_record(host: Host) -> Target:
             for dtype, operations in amx.items()
         }
         # a tile has up to 16 rows of 64 bytes
-        units.append(Unit("amx", "matrix", rates, (16, 16, 32), k_bytes=64))
+        # before the dot products, so that AMX is taken where it has the dtype
+        units.insert(1, Unit("amx", "matrix", rates, (16, 16, 32), k_bytes=64))
     caches = [
         Memory(f"l{level}", size, 64, None, "core" if sharing == 1 else "chip")
         for level, size, sharing in sorted(host.caches, reverse=True)
@@ -95,6 +96,7 @@ def cpu_record(host: Host) -> Target:
             "units.vector": "derived: cores x multiply-adds a cycle x lanes x 2 x "
             f"frequency (detected; {guide})",
             "units.vector.tile": "detected: the widest vector the features name",
+            "units.dot.tile": "detected: the widest vector the features name",
             **(_AMX_SOURCES if amx else {}),
         },
     )
@@ -141,8 +143,20 @@ def _vector(host: Host, bits: int | None) -> Unit:
     half = {"avx512_fp16", "asimdhp", "feat_fp16"} & host.features
     if half:
         rates["float16"] = _product(rates["float32"], 2)
+    return Unit("vector", "vector", rates, None if bits is None else (bits // 32,))
+
+
+def _dot(host: Host, bits: int | None) -> list[Unit]:
+    """Return the vector unit's dot products of narrow operands, their rates unknown.
+
+    The guides give them for some cores and dtypes only, and not as one figure.
+    """
+    rates: dict[str, float | None] = {}
     if {"avx512_bf16", "bf16", "svebf16"} & host.features:
-        rates["bfloat16"] = None  # no guide states the dot product's rate throughout
+        rates["bfloat16"] = None
     if {"avx512_vnni", "avx_vnni", "asimddp", "i8mm"} & host.features:
         rates["int8"] = None
-    return Unit("vector", "vector", rates, None if bits is None else (bits // 32,))
+    if not rates:
+        return []
+    lanes = None if bits is None else (1, bits // 32, 4)
+    return [Unit("dot", "matrix", rates, lanes, k_bytes=4)]
