@@ -31,11 +31,14 @@ class Call:
     - `levels`: the `vmap`s around it, outermost first.
     - `moving`: for each operand that is there, whether it has a tangent (in a tangent)
       or wants a gradient (in a backward); empty in the forward.
+    - `target`: the name of the target that kernels are chosen for; None for the device
+      that the program is lowered for.
     """
 
     given: tuple[bool, ...]
     levels: tuple[Level, ...] = ()
     moving: tuple[bool, ...] = ()
+    target: str | None = None
 
     def __repr__(self) -> str:
         parts = ["".join("x" if g else "-" for g in self.given)]
@@ -44,7 +47,7 @@ class Call:
         parts += [
             "v" + "".join("x" if m else "-" for m in level.ins) for level in self.levels
         ]
-        return ":".join(parts)
+        return ":".join(parts) + (f"@{self.target}" if self.target else "")
 
     def pushed(self, level: Level) -> "Call":
         """Return the call inside one more `vmap`."""

@@ -1,6 +1,7 @@
 """`define`: one call that makes an operation and derives everything else from it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -27,8 +28,9 @@ def define(name: str, **declaration) -> Op:
     reference that cannot be called, or a factor rule that cannot be read.
     """
     if not name.isidentifier():
-        raise DeclarationError(f"{name!r} is no name for an operation: use letters, "
-                               "digits and _")
+        raise DeclarationError(
+            f"{name!r} is no name for an operation: use letters, digits and _"
+        )
     if name in _OPS:
         raise DeclarationError(
             f"an operation {name!r} is declared already, by "
@@ -156,7 +158,8 @@ def _tangent_call(op: Op, call: Call, moving, floats) -> Call:
         )
         return Level(ins, tuple(o for o, f in zip(old.outs, floats, strict=True) if f))
 
-    return Call(call.given, tuple(level(x) for x in call.levels), moving)
+    levels = tuple(level(x) for x in call.levels)
+    return replace(call, levels=levels, moving=moving)
 
 
 def _jvp_linear(op, primals, tangents, moving, outs, call, params):
@@ -213,7 +216,9 @@ def _linear_split(op: Op, operands, call: Call):
 def _transpose_tangent(op: Op, cotangents, *operands, call: Call, **params):
     fixed, linear = _linear_split(op, operands, call)
     if any(_p.is_unknown(x) for x in fixed):
-        raise NotImplementedError(f"the tangent of {op.name} is linear in tangents only")
+        raise NotImplementedError(
+            f"the tangent of {op.name} is linear in tangents only"
+        )
     cotangents = [_p.instantiate(c) for c in cotangents]
     wanted = [_p.is_unknown(x) for x in linear]
     there = iter(wanted)
@@ -226,9 +231,8 @@ def _transpose_tangent(op: Op, cotangents, *operands, call: Call, **params):
         for level in call.levels
     )
     args = _p.match_varying(*fixed, *cotangents)
-    found = iter(
-        op.backward_p.bind(*args, call=Call(call.given, levels, moving), **params)
-    )
+    call = replace(call, levels=levels, moving=moving)
+    found = iter(op.backward_p.bind(*args, call=call, **params))
     grads = [next(found) if w else None for w in wanted]
     return [None] * len(fixed) + grads
 

@@ -1,7 +1,8 @@
 """Factor rules: which dimensions of operands and results are one and the same.
 
 A rule reads like an einsum, with a space between names: `m k, k n -> m n`. A name that
-appears on both sides is carried through; one that no result has is reduced. Marks:
+appears on both sides is carried through. A result that lacks a name is the *sum* over
+it, so that shards' results can be added; where it is not, the name must be whole. Marks:
 
 - `n!`: the factor must be whole on each device for a kernel to run (a softmax's axis);
 - `h~`: a halo: results need neighbouring elements, and the sizes may differ;
@@ -116,7 +117,9 @@ def _values(text: str, side: str) -> list[list[str]]:
     for tokens in values:
         for token in tokens:
             if token not in (_REST, "1") and not _NAME.match(token):
-                raise _bad(text, f"{token!r} is no factor name (a letter, then a-z0-9_)")
+                raise _bad(
+                    text, f"{token!r} is no factor name (a letter, then a-z0-9_)"
+                )
         if tokens.count(_REST) > 1 or (_REST in tokens and tokens[0] != _REST):
             raise _bad(text, "'...' stands once, in front")
     return values
@@ -209,7 +212,9 @@ def result_specs(
 
 
 def _each_axis_once(name: str, spec: tuple) -> None:
-    axes = [a for e in spec if e is not None for a in (e if isinstance(e, tuple) else (e,))]
+    axes = [
+        a for e in spec if e is not None for a in (e if isinstance(e, tuple) else (e,))
+    ]
     if len(axes) != len(set(axes)):
         raise ShardingError(
             f"{name}: the result would be sharded as {spec}, one mesh axis over two "

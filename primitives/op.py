@@ -57,7 +57,11 @@ class Op:
     backward_p: Any = field(init=False, repr=False)
 
     def __post_init__(self):
-        for part, suffix in (("forward", ""), ("tangent", "_jvp"), ("backward", "_bwd")):
+        for part, suffix in (
+            ("forward", ""),
+            ("tangent", "_jvp"),
+            ("backward", "_bwd"),
+        ):
             primitive = _p.new_primitive(f"tiled_{self.name}{suffix}")
             object.__setattr__(self, f"{part}_p", primitive)
 

@@ -35,9 +35,14 @@ def _floating(arrays: Sequence) -> list:
     return [x for x in arrays if jnp.issubdtype(x.dtype, jnp.inexact)]
 
 
-def _split(op: Op, call: Call, args: Sequence) -> tuple[list, list, list]:
+def split_args(op: Op, call: Call, args: Sequence) -> tuple[list, list, list]:
+    """Part the operands of a tangent or backward: operands, saved, the linear ones."""
     count, saved = sum(call.given), len(op.saves)
-    return list(args[:count]), list(args[count : count + saved]), list(args[count + saved :])
+    return (
+        list(args[:count]),
+        list(args[count : count + saved]),
+        list(args[count + saved :]),
+    )
 
 
 def _of_moving(op: Op, call: Call, params: Mapping, operands: Sequence):
@@ -56,7 +61,7 @@ def _of_moving(op: Op, call: Call, params: Mapping, operands: Sequence):
 
 def _tangent(op: Op, call: Call, params: Mapping) -> Callable:
     def run(*args):
-        operands, _, tangents = _split(op, call, args)
+        operands, _, tangents = split_args(op, call, args)
         of, moving = _of_moving(op, call, params, operands)
         return jax.jvp(of, moving, tangents)[1]
 
@@ -65,22 +70,22 @@ def _tangent(op: Op, call: Call, params: Mapping) -> Callable:
 
 def _backward(op: Op, call: Call, params: Mapping) -> Callable:
     def derived(*args):
-        operands, _, cotangents = _split(op, call, args)
+        operands, _, cotangents = split_args(op, call, args)
         of, moving = _of_moving(op, call, params, operands)
         return list(jax.vjp(of, *moving)[1](list(cotangents)))
 
     def declared(*args):
-        operands, saved, cotangents = _split(op, call, args)
+        operands, saved, cotangents = split_args(op, call, args)
         assert op.backward is not None
         found = op.backward(
             call.expand(operands), saved, cotangents, **op.params(params)
         )
-        return _gradients(op, call, operands, found)
+        return gradients(op, call, operands, found)
 
     return derived if op.backward is None else declared
 
 
-def _gradients(op: Op, call: Call, operands: Sequence, found: Sequence) -> list:
+def gradients(op: Op, call: Call, operands: Sequence, found: Sequence) -> list:
     """Pick the wanted gradients, checked against their operands."""
     if len(found) != len(call.given):
         raise DeclarationError(
@@ -163,9 +168,7 @@ def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> li
             )
     specs = _specs(op, part, avals, plain, call, params)
     varying = _p.varying_of(avals)
-    return [
-        _p.typed(a, mesh, s, varying) for a, s in zip(plain, specs, strict=True)
-    ]
+    return [_p.typed(a, mesh, s, varying) for a, s in zip(plain, specs, strict=True)]
 
 
 def _specs(op, part, avals, plain, call, params) -> list[tuple]:
@@ -193,7 +196,7 @@ def _specs(op, part, avals, plain, call, params) -> list[tuple]:
 
 def _like_operands(avals, plain, specs, call) -> list[tuple]:
     """A gradient is sharded as its operand is, where they have one shape."""
-    moving = [a for a, m in zip(avals, call.moving) if m]
+    moving = [a for a, m in zip(avals, call.moving, strict=False) if m]
     return [
         _p.spec_of(_p.cotangent_aval(a)) if a.shape == out.shape else spec
         for a, out, spec in zip(moving, plain, specs, strict=True)

@@ -1,6 +1,7 @@
 """JAX's tables of rules for primitives, and the types that their values carry."""
 
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -49,9 +50,24 @@ def cotangent_aval(aval) -> ShapedArray:
     return aval.to_ct_aval()
 
 
-def neutral_mesh():
-    """Return a context in which values carry no sharding types."""
-    return mesh_lib.use_abstract_mesh(AbstractMesh((), ()))
+def abstract_device():
+    """Return the device that a program is lowered for without having it, or None."""
+    return mesh_lib.get_abstract_mesh().abstract_device
+
+
+@contextmanager
+def neutral_mesh(device=None):
+    """Enter a context in which values carry no sharding types and no varying axes.
+
+    **Arguments:**
+
+    - `device`: the `jax.sharding.AbstractDevice` to lower for; None keeps the one at
+      hand.
+    """
+    device = device or abstract_device()
+    mesh = AbstractMesh((), (), abstract_device=device)
+    with mesh_lib.use_abstract_mesh(mesh), config._check_vma(False):
+        yield
 
 
 def mesh_of(avals: Sequence[ShapedArray]):
@@ -149,10 +165,10 @@ def def_lowering(
     mlir.register_lowering(primitive, rule, platform=platform)
 
 
-def lower_plain(ctx, fun: Callable, values: Sequence) -> list:
+def lower_plain(ctx, fun: Callable, values: Sequence, device=None) -> list:
     """Lower `fun`, traced on plain types, and give its outputs `ctx`'s shardings."""
     bare = ctx.replace(avals_in=[plain(a) for a in ctx.avals_in])
-    with neutral_mesh():
+    with neutral_mesh(device):
         outs = mlir.lower_fun(fun, multiple_results=True)(bare, *values)
     ctx.set_tokens_out(bare.tokens_out)
     return [

@@ -1,0 +1,196 @@
+"""The table of kernels by (target, operation), and how one is picked and lowered."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+from jax.sharding import AbstractDevice
+
+from tilejax import options as _options, targets
+from tilejax._jax import partition as _partition, primitives as _p
+from tilejax.errors import DeclarationError, TargetError
+from tilejax.primitives import parts
+from tilejax.primitives.call import Call, batched
+from tilejax.primitives.op import Op
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to run a part of an operation on a target.
+
+    **Arguments:**
+
+    - `op`, `part`: what it computes: `"forward"` or `"backward"`.
+    - `target`: a target's name or kind (`"tpu:v5e"`, `"tpu"`).
+    - `run`: forward: `(*operands, config=, **params)` to what the reference returns;
+      backward: `(operands, saved, cotangents, config=, **params)` to a gradient an
+      operand. Operands that were not given are None.
+    - `configs`: `(target record, *operand avals, **params)` to the legal configs, the
+      best first; or to a string that says why there is none.
+    """
+
+    op: Op
+    part: str
+    target: str
+    run: Callable
+    configs: Callable
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs an equation, and why."""
+
+    impl: str
+    reason: str
+    kernel: Kernel | None = None
+    config: Any = None
+
+
+_KERNELS: dict[tuple[str, Op, str], Kernel] = {}
+
+
+def register_kernel(
+    op: Op, target: str, run: Callable, *, configs: Callable, part: str = "forward"
+) -> Kernel:
+    """Add a kernel to the table.
+
+    **Raises:** `DeclarationError` if there is one for the same target and part,
+    `TargetError` for an unknown target or kind of target.
+    """
+    if part not in ("forward", "backward"):
+        raise DeclarationError(f"{op.name}: part={part!r} must be forward or backward")
+    key = (target, op, part)
+    if key in _KERNELS:
+        raise DeclarationError(
+            f"{op.name} has a {part} kernel for {target} already, from "
+            f"{_KERNELS[key].run.__module__}"
+        )
+    platform = _platform(target)
+    kernel = _KERNELS[key] = Kernel(op, part, target, run, configs)
+    primitive = getattr(op, f"{part}_p")
+    _partition.needs_devices(primitive)
+    _p.def_lowering(primitive, partial(_lower, op, part, platform), platform)
+    return kernel
+
+
+def _platform(target: str) -> str:
+    found = {t.platform for t in map(targets.get, targets.names()) if _fits(target, t)}
+    if len(found) != 1:
+        kinds = sorted({targets.get(n).kind for n in targets.names()})
+        raise TargetError(
+            f"no target or kind of target {target!r}; targets are "
+            f"{', '.join(targets.names())}; kinds are {', '.join(kinds)}"
+        )
+    return found.pop()
+
+
+def _fits(target: str, record) -> bool:
+    return target in (record.name, record.kind, record.platform)
+
+
+def find(op: Op, part: str, target) -> Kernel | None:
+    """Return the kernel for a target record: by its name, else kind, else platform."""
+    for name in (target.name, target.kind, target.platform):
+        if (name, op, part) in _KERNELS:
+            return _KERNELS[name, op, part]
+    return None
+
+
+def choose(
+    op: Op, part: str, target, avals: Sequence, call: Call, params: Mapping
+) -> Choice:
+    """Pick what runs a part on operands of the given types, without measuring.
+
+    **Arguments:**
+
+    - `target`: a `tilejax.targets.Target`.
+    - `avals`: the types of one member of a batch, as `reference` gets them.
+    """
+    wish = _options.current().kernels
+    kernel = find(op, part, target)
+    if kernel is None:
+        return Choice("reference", f"no {part} kernel for {target.name}")
+    if wish == "reference":
+        return Choice("reference", "options(kernels='reference')")
+    if any(0 in a.shape for a in avals):
+        return Choice("reference", "an operand is empty")
+    operands = call.expand(avals[: sum(call.given)])
+    found = kernel.configs(target, *operands, **op.params(params))
+    if isinstance(found, str):
+        return Choice("reference", found)
+    found = list(found)
+    if not found:
+        return Choice("reference", "no config fits the target's memory")
+    return Choice("native", f"first of {len(found)} legal configs", kernel, found[0])
+
+
+def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params):
+    record = _record(op, call, platform)
+    if _partition.is_partly_manual(ctx):
+        return _p.lower_plain(ctx, parts.function(op, part, call, params), values)
+
+    def one(*xs):
+        plain = [_p.plain(jax.typeof(x)) for x in xs]
+        choice = choose(op, part, record, plain, call, params)
+        if choice.kernel is None:
+            bare = replace(call, levels=())
+            return parts.function(op, part, bare, params)(*xs)
+        return _native(op, part, choice, call, params, xs)
+
+    fun = batched(one, call.levels)
+    if _partition.is_split(ctx):
+        rule = parts.rule_of(op, part, ctx.avals_in, call, params)
+        ranks = ([a.ndim for a in ctx.avals_in], [a.ndim for a in ctx.avals_out])
+        fun = _partition.split(fun, rule, ranks)
+    return _p.lower_plain(ctx, fun, values, _device(record))
+
+
+def _device(record):
+    """The device to lower for, unless it is at hand or the user named it."""
+    here = {d.platform for d in jax.devices()}
+    if record.platform in ("cpu", *here) or _p.abstract_device() is not None:
+        return None
+    kind = record.device_kinds[0]
+    return AbstractDevice(kind, record.cores, platform=record.platform)
+
+
+def _record(op: Op, call: Call, platform: str):
+    name = call.target or _options.current().target
+    if name is None:
+        return _of_platform(platform)
+    record = targets.get(name)
+    if record.platform != platform:
+        raise TargetError(
+            f"{op.name}: the target is {name} (platform {record.platform}), but the "
+            f"program is lowered for {platform}; lower it for that platform "
+            f"(.trace(...).lower(lowering_platforms=({record.platform!r},))) or leave "
+            "the target out"
+        )
+    return record
+
+
+def _of_platform(platform: str):
+    """The device at hand; else the one a context names; else the smallest known."""
+    for device in jax.devices():
+        record = targets.detect(device)
+        if record.platform == platform:
+            return record
+    known = [t for t in map(targets.get, targets.names()) if t.platform == platform]
+    abstract = _p.abstract_device()
+    for record in known:
+        if abstract is not None and abstract.device_kind in record.device_kinds:
+            return record
+    return min(known, key=lambda t: sum(m.bytes or 0 for m in t.memories))
+
+
+def _native(op: Op, part: str, choice: Choice, call: Call, params, xs) -> list:
+    assert choice.kernel is not None
+    run = partial(choice.kernel.run, config=choice.config, **op.params(params))
+    if part == "forward":
+        out = run(*call.expand(xs))
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+    operands, saved, cotangents = parts.split_args(op, call, xs)
+    grads = run(call.expand(operands), saved, cotangents)
+    return parts.gradients(op, call, operands, grads)

@@ -1,0 +1,60 @@
+"""Settings for everything traced inside a `with` block, part of JAX's cache keys."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+
+from tilejax._jax.primitives import user_context
+from tilejax.errors import ParameterError
+
+_KERNELS = ("auto", "native", "reference")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The settings in force.
+
+    **Arguments:**
+
+    - `target`: the name of the target to choose kernels for; None for the device that
+      the program is lowered for.
+    - `kernels`: `"auto"` picks by the cost model, `"native"` takes a kernel wherever
+      one is legal, `"reference"` never takes one.
+    - `fast_math`: allow rewrites that change IEEE results.
+    """
+
+    target: str | None = None
+    kernels: str = "auto"
+    fast_math: bool = False
+
+
+_CURRENT = user_context(Options())
+
+
+def current() -> Options:
+    """Return the settings in force here."""
+    return _CURRENT.value
+
+
+@contextmanager
+def options(**changes):
+    """Change settings for all that is traced or lowered inside.
+
+    **Arguments:** the fields of `Options`.
+
+    **Raises:** `ParameterError` for an unknown setting or value.
+
+    >>> import tilejax
+    >>> with tilejax.options(fast_math=True):
+    ...     tilejax.options_in_force().fast_math
+    True
+    """
+    known = [f.name for f in fields(Options)]
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        raise ParameterError(f"unknown options {unknown}; known are {known}")
+    if changes.get("kernels", "auto") not in _KERNELS:
+        raise ParameterError(
+            f"options(kernels={changes['kernels']!r}): use one of {_KERNELS}"
+        )
+    with _CURRENT(replace(current(), **changes)):
+        yield
