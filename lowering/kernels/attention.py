@@ -26,8 +26,8 @@ from tilejax.lowering.kernels.tiles import accumulator, fit
 class AttentionConfig:
     """Tile of scores: `queries` by `keys`."""
 
-    queries: int
-    keys: int
+    queries: int = 128
+    keys: int = 128
 
 
 def attention(

@@ -17,8 +17,8 @@ from tilejax.lowering.kernels.tiles import accumulator
 class CrossEntropyConfig:
     """Tile of logits: `rows` by `columns` of the vocabulary."""
 
-    rows: int
-    columns: int
+    rows: int = 16
+    columns: int = 2048
 
 
 def cross_entropy(

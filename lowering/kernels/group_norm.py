@@ -17,7 +17,7 @@ from tilejax.lowering.kernels.tiles import accumulator, fit
 class GroupNormConfig:
     """Tile of `positions`, with all their channels."""
 
-    positions: int
+    positions: int = 64
 
 
 def group_norm(

@@ -20,7 +20,7 @@ class NormConfig:
     of its own. Only as many splits are used as divide the number of blocks.
     """
 
-    rows: int
+    rows: int = 16
     splits: int = 1
 
 

@@ -21,8 +21,8 @@ class SoftmaxConfig:
     twice: for its maximum and sum, and to be normalised.
     """
 
-    rows: int
-    columns: int
+    rows: int = 16
+    columns: int = 2048
 
 
 def softmax(
