@@ -1,1 +1,8 @@
 """A tiling compiler for JAX: write once, run anywhere, at the speed of the machine."""
+
+from tilejax.front.jit import jit as jit
+from tilejax.options import (
+    Options as Options,
+    current as options_in_force,
+    options as options,
+)

@@ -102,6 +102,11 @@ def without(*names: str) -> dict[str, bool]:
     return dict.fromkeys(names, False)
 
 
+def check_choice(passes: Choice) -> None:
+    """Raise `PassError` unless `run` can take the choice of passes."""
+    _plan(passes, fast_math=False)
+
+
 @dataclass(frozen=True)
 class _Step:
     name: str

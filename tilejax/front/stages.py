@@ -1,0 +1,74 @@
+"""`jit`'s stages with the texts and counts that TileJAX adds; else they are JAX's."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tilejax.errors import ParameterError
+from tilejax.front.tile import Tiled, recording
+from tilejax.ir import as_text
+
+_OWN = ("jaxpr", "tiled")
+
+
+class _Stage:
+    """A stage of JAX's, with `_what` to find what the passes did."""
+
+    def __init__(self, stage: Any, what: Callable[[], Tiled]):
+        self._stage = stage
+        self._what = what
+
+    def __getattr__(self, name: str):
+        return getattr(self._stage, name)
+
+    def __repr__(self) -> str:
+        return f"tilejax.{type(self).__name__}({self._stage!r})"
+
+
+class Traced(_Stage):
+    """A traced function; `lower` is the next stage."""
+
+    def lower(self, **options) -> "Lowered":
+        """Lower for a platform, as `jax.stages.Traced.lower`."""
+        return Lowered(self._stage.lower(**options), self._what)
+
+
+class Lowered(_Stage):
+    """A lowered function; `compile` is the next stage."""
+
+    def as_text(self, dialect: str | None = None, **options) -> str:
+        """Return the program as text.
+
+        **Arguments:**
+
+        - `dialect`: `"jaxpr"` (as traced), `"tiled"` (after the passes),
+          `"stablehlo"` or `"hlo"`.
+
+        **Raises:** `ParameterError` for another dialect.
+        """
+        if dialect in _OWN:
+            made = self._what()
+            return as_text(made.before if dialect == "jaxpr" else made.after)
+        if dialect not in (None, "stablehlo", "hlo"):
+            raise ParameterError(
+                f"as_text({dialect!r}): use one of {', '.join(_OWN)}, stablehlo, hlo"
+            )
+        return self._stage.as_text(dialect, **options)
+
+    def compile(self, *args, **options) -> "Compiled":
+        """Compile, as `jax.stages.Lowered.compile`."""
+        return Compiled(self._stage.compile(*args, **options), self._what)
+
+
+class Compiled(_Stage):
+    """A compiled function, to be called."""
+
+    def __call__(self, *args, **kwargs):
+        """Run it, as `jax.stages.Compiled`."""
+        return self._stage(*args, **kwargs)
+
+
+def last_of(run: Callable[[], Any]) -> Tiled:
+    """Trace by `run`, and return what the outermost tiled function became."""
+    with recording() as records:
+        run()
+    return records[-1]
