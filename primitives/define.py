@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from tilejax._jax import primitives as _p
+from tilejax._jax.retiled import def_folding
 from tilejax.errors import DeclarationError
 from tilejax.primitives import factors
 from tilejax.primitives.call import Call, Level
@@ -15,6 +16,15 @@ from tilejax.primitives.op import Op
 from tilejax.primitives.parts import PARTS, function, types
 
 _OPS: dict[str, Op] = {}
+_FUNCTIONS = (
+    "reference",
+    "backward",
+    "transpose",
+    "tangent_params",
+    "fold",
+    "cost",
+    "check",
+)
 
 
 def define(name: str, **declaration) -> Op:
@@ -36,7 +46,7 @@ def define(name: str, **declaration) -> Op:
             f"an operation {name!r} is declared already, by "
             f"{_OPS[name].reference.__module__}; choose another name"
         )
-    for key in ("reference", "backward", "transpose", "cost", "check"):
+    for key in _FUNCTIONS:
         value = declaration.get(key)
         if value is not None and not callable(value):
             raise DeclarationError(f"{name}: {key}= must be a function, not {value!r}")
@@ -72,6 +82,8 @@ def _derive(op: Op) -> None:
         _p.def_lowering(primitive, partial(_lower, op, part))
         _p.def_checkify(primitive, partial(_function, op, part))
         _p.def_jvp(primitive, partial(_jvp_of_part, op, part))
+    if op.fold is not None:
+        def_folding(op.forward_p, partial(_fold, op))
     _p.def_jvp(op.forward_p, partial(_jvp, op))
     _p.def_transpose(op.forward_p, partial(_transpose_linear, op))
     _p.def_transpose(op.tangent_p, partial(_transpose_tangent, op))
@@ -80,7 +92,7 @@ def _derive(op: Op) -> None:
         _p.def_saveable(op.forward_p, partial(_saveable, op))
 
 
-def _types(op: Op, part: str, *avals, call: Call, **params):
+def _types(op: Op, part: str, /, *avals, call: Call, **params):
     return types(op, part, avals, call, params)
 
 
@@ -89,7 +101,7 @@ def _function(op: Op, part: str, all_params: dict) -> Callable:
     return function(op, part, params.pop("call"), params)
 
 
-def _lower(op: Op, part: str, ctx, *values, call: Call, **params):
+def _lower(op: Op, part: str, ctx, /, *values, call: Call, **params):
     return _p.lower_plain(ctx, function(op, part, call, params), values)
 
 
@@ -100,13 +112,25 @@ def _saveable(op: Op, avals, all_params: dict):
     return op.saveable_as(call.expand(avals), params)
 
 
-def _batch(primitive, args, axes, *, call: Call, **params):
+def _batch(primitive, args, axes, /, *, call: Call, **params):
     mapped = tuple(axis is not None for axis in axes)
     args = [_p.front_axis(x, axis) for x, axis in zip(args, axes, strict=True)]
     outs = _results(primitive, args, mapped, call, params)
     level = Level(mapped, (True,) * outs)
     found = primitive.bind(*args, call=call.pushed(level), **params)
     return found, [0] * outs
+
+
+def _fold(op: Op, axis_data, args, axes, *, call: Call, **params):
+    if all(axis is None for axis in axes):
+        outs = op.forward_p.bind(*args, call=call, **params)
+        return outs, [None] * len(outs)
+    if not call.levels:
+        assert op.fold is not None
+        found = op.fold(args, axes, axis_data, call, params)
+        if found is not None:
+            return found
+    return _batch(op.forward_p, args, axes, call=call, **params)
 
 
 def _results(primitive, args, mapped, call: Call, params) -> int:
@@ -129,7 +153,7 @@ def _floating(avals) -> list:
     return [a for a in avals if jnp.issubdtype(a.dtype, jnp.inexact)]
 
 
-def _jvp(op: Op, primals, tangents, *, call: Call, **params):
+def _jvp(op: Op, primals, tangents, /, *, call: Call, **params):
     outs = op.forward_p.bind(*primals, call=call, **params)
     moving = tuple(not isinstance(t, _p.Zero) for t in tangents)
     linear = op.linear_in(call, params)
@@ -163,6 +187,8 @@ def _tangent_call(op: Op, call: Call, moving, floats) -> Call:
 
 
 def _jvp_linear(op, primals, tangents, moving, outs, call, params):
+    if op.tangent_params is not None:
+        params = op.tangent_params(params)
     total = [_p.zero_tangent(jax.typeof(o)) for o in outs]
     for at, move in enumerate(moving):
         if move:
@@ -173,7 +199,7 @@ def _jvp_linear(op, primals, tangents, moving, outs, call, params):
     return total
 
 
-def _jvp_of_part(op: Op, part: str, primals, tangents, *, call: Call, **params):
+def _jvp_of_part(op: Op, part: str, primals, tangents, /, *, call: Call, **params):
     """Differentiate a tangent or a backward: by what it computes, in plain JAX."""
     fun = function(op, part, call, params)
     at = [i for i, t in enumerate(tangents) if not isinstance(t, _p.Zero)]
@@ -187,7 +213,7 @@ def _jvp_of_part(op: Op, part: str, primals, tangents, *, call: Call, **params):
     return jax.jvp(of, [primals[i] for i in at], [tangents[i] for i in at])
 
 
-def _transpose_linear(op: Op, cotangents, *operands, call: Call, **params):
+def _transpose_linear(op: Op, cotangents, /, *operands, call: Call, **params):
     """Transpose the operation itself, in the one operand that is unknown."""
     unknown = [i for i, x in enumerate(operands) if _p.is_unknown(x)]
     if len(unknown) != 1:
@@ -213,7 +239,7 @@ def _linear_split(op: Op, operands, call: Call):
     return list(operands[:fixed]), list(operands[fixed:])
 
 
-def _transpose_tangent(op: Op, cotangents, *operands, call: Call, **params):
+def _transpose_tangent(op: Op, cotangents, /, *operands, call: Call, **params):
     fixed, linear = _linear_split(op, operands, call)
     if any(_p.is_unknown(x) for x in fixed):
         raise NotImplementedError(
@@ -237,7 +263,7 @@ def _transpose_tangent(op: Op, cotangents, *operands, call: Call, **params):
     return [None] * len(fixed) + grads
 
 
-def _transpose_backward(op: Op, cotangents, *operands, call: Call, **params):
+def _transpose_backward(op: Op, cotangents, /, *operands, call: Call, **params):
     """The transpose of a backward is the tangent again."""
     fixed, linear = _linear_split(op, operands, call)
     if any(_p.is_unknown(x) for x in fixed) or not all(map(_p.is_unknown, linear)):

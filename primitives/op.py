@@ -32,8 +32,14 @@ class Op:
     - `saves`: which results the backward reads.
     - `linear`: the operands in each of which alone the operation is linear, or a
       function of `(given, params)` to them; then it is differentiated by itself.
-    - `transpose`: `(cotangent, operands, index, **params)` to the gradient of operand
-      `index`, for a linear operation.
+    - `transpose`: `(cotangents, operands, index, aval, call, params)` to the gradient
+      of given operand `index` (None there), for a linear operation.
+    - `tangent_params`: `(params)` to those with which a linear operation gives its own
+      tangents, where they differ (a lookup that fills with NaN has zero tangents).
+    - `fold`: `(operands, axes, axis_data, call, params)` to the results and their axes
+      under `vmap`, of wider uses of operations; None for a level of the call.
+    - `typed_by_reference`: Explicit-mode types are the reference's own, traced on the
+      operands' types, and not the rule's: for an operation that JAX has too.
     - `cost`: `(*operand avals, **params)` to a `tilejax.targets.Cost`.
     - `check`: `(*operand avals, **params)` raises what a user should read.
     - `dtypes`: names of the dtypes that floating and integer operands may have.
@@ -48,6 +54,9 @@ class Op:
     saves: tuple[int, ...] = ()
     linear: tuple[int, ...] | Callable = ()
     transpose: Callable | None = None
+    tangent_params: Callable | None = None
+    fold: Callable | None = None
+    typed_by_reference: bool = False
     cost: Callable | None = None
     check: Callable | None = None
     dtypes: tuple[str, ...] = ()
@@ -71,7 +80,7 @@ class Op:
         **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
         """
         given = tuple(x is not None for x in operands)
-        arrays = [self._array(at, x) for at, x in enumerate(operands) if x is not None]
+        arrays = [self.array(at, x) for at, x in enumerate(operands) if x is not None]
         call = Call(given)
         self.validate(arrays, call, params)
         outs = self.bind(arrays, call, params)
@@ -82,7 +91,8 @@ class Op:
         """Use the primitive without checks, as passes and rules do."""
         return self.forward_p.bind(*_p.match_varying(*arrays), call=call, **params)
 
-    def _array(self, at: int, x):
+    def array(self, at: int, x):
+        """Return operand `at` as a JAX array; raise `DTypeError` if it is none."""
         try:
             return x if isinstance(x, jax.Array) else jnp.asarray(x)
         except TypeError as error:

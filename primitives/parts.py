@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from tilejax._jax import primitives as _p
+from tilejax._jax.retiled import ShardingTypeError, result_types, traced
 from tilejax.errors import DeclarationError, ShardingError
 from tilejax.primitives import factors
-from tilejax.primitives.call import Call, batched, batched_rule
+from tilejax.primitives.call import Call, Level, batched, batched_rule
 from tilejax.primitives.op import Op
 
 PARTS = ("forward", "tangent", "backward")
@@ -161,6 +162,12 @@ def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> li
     mesh = _p.mesh_of(avals)
     if mesh is None:
         return plain
+    if part == "tangent":
+        return _like_results(op, avals, plain, call, params)
+    if part == "forward" and op.typed_by_reference:
+        return _reference_types(
+            op, tuple(avals), call, tuple(params.items()), _p.settings()
+        )
     for at, aval in enumerate(avals):
         if _p.partial_axes(aval):
             raise ShardingError(
@@ -169,6 +176,40 @@ def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> li
     specs = _specs(op, part, avals, plain, call, params)
     varying = _p.varying_of(avals)
     return [_p.typed(a, mesh, s, varying) for a, s in zip(plain, specs, strict=True)]
+
+
+def _like_results(op, avals, plain, call, params) -> list:
+    """A tangent is sharded as its result is."""
+    count = sum(call.given)
+    shapes, _ = op.signature(
+        tuple(_unmapped(a, i, call) for i, a in enumerate(avals[:count])),
+        Call(call.given),
+        params,
+    )
+    levels = tuple(
+        Level(level.ins[:count], (True,) * len(shapes)) for level in call.levels
+    )
+    outs = types(op, "forward", avals[:count], Call(call.given, levels), params)
+    varying, mesh = _p.varying_of(avals), _p.mesh_of(avals)
+    return [
+        _p.typed(a, mesh, _p.spec_of(o), varying)
+        for a, o in zip(plain, _floating(outs), strict=True)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _reference_types(op, avals, call, params, settings) -> list:
+    """The types that the reference gives for operands of these types."""
+    del settings  # part of the key
+
+    def run(*operands):
+        out = op.reference(*call.expand(operands), **dict(params))
+        return list(out) if isinstance(out, (tuple, list)) else [out]
+
+    try:
+        return result_types(traced(batched(run, call.levels), avals))
+    except ShardingTypeError as error:
+        raise ShardingError(f"{op.name}: {error}") from error
 
 
 def _specs(op, part, avals, plain, call, params) -> list[tuple]:
