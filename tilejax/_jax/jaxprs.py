@@ -6,7 +6,9 @@ attributes that all of them have: `constvars`, `invars`, `outvars`, `eqns`, `eff
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from functools import lru_cache
+from operator import is_not
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 from jax._src import api_util, core, linear_util as lu
@@ -15,10 +17,13 @@ from jax._src.interpreters import partial_eval as pe
 Program: TypeAlias = Any
 Atom: TypeAlias = Any
 
-Eqn = core.JaxprEqn
-Var = core.Var
-DropVar = core.DropVar
-Literal = core.Literal
+if TYPE_CHECKING:  # JAX's annotations do not say which type an operand has
+    Eqn: TypeAlias = Any
+    Var: TypeAlias = Any
+    DropVar: TypeAlias = Any
+    Literal: TypeAlias = Any
+else:
+    Eqn, Var, DropVar, Literal = core.JaxprEqn, core.Var, core.DropVar, core.Literal
 JaxprTypeError = core.JaxprTypeError
 
 _PAIRED = core.Jaxpr is not getattr(core, "ClosedJaxpr", core.Jaxpr)
@@ -136,9 +141,24 @@ def _is_closed(program: Program) -> bool:
     return hasattr(program, "consts")
 
 
+def is_literal(atom: Atom) -> bool:
+    """Say whether the operand is a literal, with its value in `val`."""
+    return type(atom) is Literal
+
+
+def is_dropped(variable: Var) -> bool:
+    """Say whether the result is one that nothing can read."""
+    return type(variable) is DropVar
+
+
+def new_outvars(program: Program, names: dict[Var, Atom]) -> list[Atom]:
+    """Return the outputs of the program, replaced as `names` says."""
+    return [v if type(v) is Literal else names.get(v, v) for v in program.outvars]
+
+
 def new_var(aval) -> Var:
     """Return a variable that no program has yet."""
-    return Var(aval)
+    return core.Var(aval)
 
 
 def renamed(eqn: Eqn, names: dict[Var, Atom]) -> Eqn:
@@ -147,8 +167,10 @@ def renamed(eqn: Eqn, names: dict[Var, Atom]) -> Eqn:
     The effects on its operands follow them. An equation that reads none of the names
     is returned as it is.
     """
+    if not names:
+        return eqn
     operands = [v if type(v) is Literal else names.get(v, v) for v in eqn.invars]
-    if all(new is old for new, old in zip(operands, eqn.invars, strict=True)):
+    if not any(map(is_not, operands, eqn.invars)):
         return eqn
     return eqn.replace(invars=operands, effects=_renamed(eqn.effects, names))
 
@@ -164,7 +186,7 @@ def copied(eqn: Eqn, names: dict[Var, Atom], scope: Any, traceback: Any) -> Eqn:
     """
     operands = [v if type(v) is Literal else names.get(v, v) for v in eqn.invars]
     effects = _renamed(eqn.effects, names)
-    results = [v if type(v) is DropVar else Var(v.aval) for v in eqn.outvars]
+    results = [v if type(v) is DropVar else core.Var(v.aval) for v in eqn.outvars]
     names.update(zip(eqn.outvars, results, strict=True))
     source = eqn.source_info
     source = source.replace(
@@ -177,7 +199,7 @@ def copied(eqn: Eqn, names: dict[Var, Atom], scope: Any, traceback: Any) -> Eqn:
 
 
 def _renamed(effects, names: dict[Var, Atom]):
-    if not any(isinstance(effect, _INPUT_EFFECT) for effect in effects):
+    if not effects or not any(isinstance(e, _INPUT_EFFECT) for e in effects):
         return effects
     return {
         effect.replace(names.get(effect.input, effect.input))
@@ -199,24 +221,19 @@ def is_pure(eqn: Eqn) -> bool:
 
     A collective counts as pure: the axis that it names is not an effect on anything.
     """
-    return all(isinstance(e, core.NamedAxisEffect) for e in eqn.effects)
+    return not eqn.effects or all(
+        isinstance(effect, core.NamedAxisEffect) for effect in eqn.effects
+    )
 
 
-def touches_ref(eqn: Eqn) -> bool:
-    """Say whether an operand or a result is a mutable reference."""
-    return any(_is_ref(v.aval) for v in (*eqn.invars, *eqn.outvars))
+def is_array(aval) -> bool:
+    """Say whether the type is of plain arrays: no reference, token or PRNG key."""
+    return type(aval) is core.ShapedArray and not _is_extended(aval.dtype)
 
 
-def _is_ref(aval) -> bool:
-    from jax._src.state.types import AbstractRef
-
-    return isinstance(aval, AbstractRef)
-
-
-def is_key(aval) -> bool:
-    """Say whether the type is one of PRNG keys or another extended dtype."""
-    dtype = getattr(aval, "dtype", None)
-    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+@lru_cache(maxsize=256)
+def _is_extended(dtype) -> bool:
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
 
 
 def is_tracer(value) -> bool:

@@ -55,19 +55,27 @@ def nested(eqn: Eqn) -> list[tuple[str, Program]]:
 
     Pairs in a stable order; a body in a tuple is called `branches[0]` and so on.
     """
-    found = []
+    found: list[tuple[str, Program]] = []
     form = _FORMS.get(eqn.primitive.name)
+    if form is None and not any(map(_may_hold, eqn.params.values())):
+        return found
     for name in form.params if form else sorted(eqn.params):
         value = eqn.params.get(name)
         if isinstance(value, _BODY_TYPES):
             found.append((name, value))
-        elif type(value) in (tuple, list):
+        elif isinstance(value, tuple | list):
             found += [
                 (f"{name}[{i}]", body)
                 for i, body in enumerate(value)
                 if isinstance(body, _BODY_TYPES)
             ]
     return found
+
+
+def _may_hold(param) -> bool:
+    if isinstance(param, tuple | list):
+        return any(isinstance(each, _BODY_TYPES) for each in param)
+    return isinstance(param, _BODY_TYPES)
 
 
 def is_body(value) -> bool:
@@ -132,7 +140,7 @@ def _effects(eqn: Eqn):
 
 
 def why_not_inline(eqn: Eqn) -> str | None:
-    """Say why the call must stay a call, or return `None` where its body may replace it.
+    """Say why the call must stay a call; `None` where its body may replace it.
 
     A call of another kind than `jit` and plain calls always has a meaning of its own:
     a custom derivative, a checkpoint, a loop. Donation inside a program means nothing

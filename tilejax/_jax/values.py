@@ -22,12 +22,12 @@ def literal(value, aval) -> Literal:
     """
     item = np.asarray(value).astype(aval.dtype).reshape(())
     if not aval.weak_type:
-        return Literal(literals.TypedNdArray(item, weak_type=False), aval)
+        return core.Literal(literals.TypedNdArray(item, aval), aval)
     if aval.dtype == np.bool_:
-        return Literal(bool(item), aval)
+        return core.Literal(bool(item), aval)
     kinds = {"i": literals.TypedInt, "u": literals.TypedInt, "c": literals.TypedComplex}
     make = kinds.get(aval.dtype.kind, literals.TypedFloat)
-    return Literal(make(item.item(), aval.dtype), aval)
+    return core.Literal(make(item.item(), aval.dtype), aval)
 
 
 def literal_value(atom: Literal) -> np.ndarray:

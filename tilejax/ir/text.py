@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from tilejax._jax.jaxprs import Eqn, Literal, Program
+from tilejax._jax.jaxprs import Eqn, Program, is_dropped, is_literal
 from tilejax._jax.nested import is_body, nested, scan_parts
 from tilejax._jax.values import literal_value
 
@@ -43,9 +43,9 @@ class _Names:
         self._fresh = _letters()
 
     def of(self, atom, *, typed: bool = False) -> str:
-        if type(atom) is Literal:
+        if is_literal(atom):
             return f"{_number(literal_value(atom))}:{type_text(atom.aval)}"
-        if type(atom).__name__ == "DropVar":
+        if is_dropped(atom):
             return "_"
         if atom not in self._names:
             self._names[atom] = next(self._fresh)
@@ -75,8 +75,10 @@ def _eqn_lines(eqn: Eqn, names: _Names, indent: str) -> Iterator[str]:
     results = " ".join(names.of(v, typed=True) for v in eqn.outvars)
     params = ", ".join(_params(eqn))
     call = eqn.primitive.name + (f"[{params}]" if params else "")
-    yield f"{indent}{results} = {call}{operands}" if results else (
-        f"{indent}{call}{operands}"
+    yield (
+        f"{indent}{results} = {call}{operands}"
+        if results
+        else (f"{indent}{call}{operands}")
     )
     for name, body in nested(eqn):
         first, *rest = _body_lines(body, names, indent + "  ")
@@ -108,7 +110,7 @@ def _is_usual(value) -> bool:
 
 def _is_opaque(value) -> bool:
     """Say whether a parameter is a body, printed below, or a function, without text."""
-    if type(value) in (tuple, list):
+    if isinstance(value, tuple | list):
         return any(map(_is_opaque, value))
     if isinstance(value, type):
         return False

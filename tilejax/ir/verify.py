@@ -1,12 +1,12 @@
 """Whether a program is well formed."""
 
 from tilejax._jax.jaxprs import (
-    DropVar,
     JaxprTypeError,
-    Literal,
     Program,
     check,
     consts,
+    is_dropped,
+    is_literal,
 )
 from tilejax._jax.nested import nested
 from tilejax.errors import PassError
@@ -50,33 +50,40 @@ def _verify_body(body: Program, name: str, where: str) -> None:
             f"pass {name!r} left {len(consts(body))} constants for "
             f"{len(body.constvars)} constant variables in {where}"
         )
-    defined: set = set()
-
-    def define(variables, what: str) -> None:
-        for variable in variables:
-            if variable in defined:
-                raise PassError(
-                    f"pass {name!r} defined a variable of type {variable.aval} twice, "
-                    f"the second time as {what} in {where}"
-                )
-            if type(variable) is not DropVar:
-                defined.add(variable)
-
-    def read(atoms, what: str) -> None:
-        for atom in atoms:
-            if type(atom) is not Literal and atom not in defined:
-                raise PassError(
-                    f"pass {name!r} left {what} in {where} reading a variable of type "
-                    f"{atom.aval} that is not defined there"
-                )
-
-    define(body.constvars, "a constant")
-    define(body.invars, "an input")
+    scope = _Scope(name, where)
+    scope.define(body.constvars, "a constant")
+    scope.define(body.invars, "an input")
     for i, eqn in enumerate(body.eqns):
         what = f"equation {i} ({eqn.primitive.name})"
-        read(eqn.invars, what)
-        define(eqn.outvars, f"a result of {what}")
+        scope.read(eqn.invars, what)
+        scope.define(eqn.outvars, f"a result of {what}")
         if eqn.primitive.name not in KERNELS:
             for label, inner in nested(eqn):
                 _verify_body(inner, name, f"{label} of {what} in {where}")
-    read(body.outvars, "the outputs")
+    scope.read(body.outvars, "the outputs")
+
+
+class _Scope:
+    """The variables that a body has defined so far."""
+
+    def __init__(self, name: str, where: str):
+        self._name, self._where = name, where
+        self._defined: set = set()
+
+    def define(self, variables, what: str) -> None:
+        for variable in variables:
+            if variable in self._defined:
+                raise PassError(
+                    f"pass {self._name!r} defined a variable of type {variable.aval} "
+                    f"twice, the second time as {what} in {self._where}"
+                )
+            if not is_dropped(variable):
+                self._defined.add(variable)
+
+    def read(self, atoms, what: str) -> None:
+        for atom in atoms:
+            if not is_literal(atom) and atom not in self._defined:
+                raise PassError(
+                    f"pass {self._name!r} left {what} in {self._where} reading a "
+                    f"variable of type {atom.aval} that is not defined there"
+                )

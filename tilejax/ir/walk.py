@@ -90,7 +90,12 @@ def _times(outer: int | None, inner: int | None) -> int | None:
 
 def count(program: Program) -> int:
     """Count the equations of a program and of its bodies, kernels' bodies apart."""
-    return sum(1 for _ in walk(program))
+    inside = 0
+    for eqn in program.eqns:
+        if eqn.primitive.name not in KERNELS:
+            for _, body in nested(eqn):
+                inside += count(body)
+    return len(program.eqns) + inside
 
 
 def total(program: Program, cost: Callable[[Eqn], float | None]) -> Total:

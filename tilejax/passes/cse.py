@@ -1,15 +1,15 @@
 """Merge equations that compute the same thing."""
 
 from tilejax._jax.jaxprs import (
-    DropVar,
     Eqn,
-    Literal,
     Program,
     consts,
-    is_key,
+    is_array,
+    is_dropped,
+    is_literal,
     is_pure,
+    new_outvars,
     renamed,
-    touches_ref,
     with_,
 )
 from tilejax._jax.values import literal_value
@@ -64,7 +64,7 @@ def _merge(body: Program, has_room: bool) -> Program:
             names.update(zip(eqn.outvars, first.outvars, strict=True))
     if not names:
         return body
-    outvars = [v if type(v) is Literal else names.get(v, v) for v in body.outvars]
+    outvars = new_outvars(body, names)
     return with_(body, eqns=kept, outvars=outvars, constants=constants or None)
 
 
@@ -84,15 +84,15 @@ def _key(eqn: Eqn) -> tuple | None:
     name = eqn.primitive.name
     if name in _APART or name.startswith(_RANDOM) or not is_pure(eqn):
         return None
-    if any(type(v) is DropVar or is_key(v.aval) for v in eqn.outvars):
+    if any(is_dropped(v) or not is_array(v.aval) for v in eqn.outvars):
         return None
-    if touches_ref(eqn):
+    if not all(is_array(v.aval) for v in eqn.invars):
         return None
     key = (
         eqn.primitive,
-        tuple(map(_operand, eqn.invars)),
-        tuple((name, _distinct(value)) for name, value in sorted(eqn.params.items())),
-        tuple(v.aval for v in eqn.outvars),
+        tuple([_operand(atom) for atom in eqn.invars]),
+        tuple([(name, _distinct(eqn.params[name])) for name in sorted(eqn.params)]),
+        tuple([v.aval for v in eqn.outvars]),
         eqn.ctx,
     )
     try:
@@ -103,14 +103,14 @@ def _key(eqn: Eqn) -> tuple | None:
 
 
 def _operand(atom):
-    if type(atom) is not Literal:
+    if not is_literal(atom):
         return atom
     # By bits, since 0.0 == -0.0 and no NaN equals itself.
     return atom.aval, literal_value(atom).tobytes()
 
 
 def _distinct(value):
-    """Return a key that tells apart what Python holds equal: 1, 1.0, True; 0.0, -0.0."""
+    """Return a key that tells apart 1, 1.0 and True, and 0.0 and -0.0."""
     if type(value) is tuple:
         return tuple(map(_distinct, value))
     if isinstance(value, int | float | complex):

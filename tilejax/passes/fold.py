@@ -6,10 +6,11 @@ import numpy as np
 
 from tilejax._jax.jaxprs import (
     Eqn,
-    Literal,
     Program,
     consts,
+    is_literal,
     is_pure,
+    new_outvars,
     new_var,
     renamed,
     with_,
@@ -22,6 +23,7 @@ from tilejax._jax.values import (
     literal_value,
 )
 from tilejax.ir import rewrite
+from tilejax.passes.exact import exactly
 from tilejax.passes.record import note
 
 # The most elements that one folded result may have.
@@ -30,14 +32,17 @@ MAX_ELEMENTS = 1 << 16
 # Only what gives the same bits wherever it runs, or may be expected to: neither random
 # numbers nor dots, whose precision is the device's. What is not named is never folded.
 _FOLDED = frozenset(
-    """abs acos acosh add and argmax argmin asin asinh atan atan2 atanh bitcast_convert_type
-    broadcast_in_dim cbrt ceil clamp clz complex concatenate conj convert_element_type cos
-    cosh cummax cummin cumprod cumsum digamma div dynamic_slice eq erf erf_inv erfc exp exp2
-    expand_dims expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p logistic lt
-    max min mul ne neg nextafter not or pad population_count pow real reduce_and reduce_max
-    reduce_min reduce_or reduce_precision reduce_prod reduce_sum reduce_xor rem reshape rev
-    round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh
-    slice sqrt square squeeze sub tan tanh transpose xor""".split()
+    """
+    abs acos acosh add and argmax argmin asin asinh atan atan2 atanh
+    bitcast_convert_type broadcast_in_dim cbrt ceil clamp clz complex concatenate
+    conj convert_element_type cos cosh cummax cummin cumprod cumsum digamma div
+    dynamic_slice eq erf erf_inv erfc exp exp2 expand_dims expm1 floor ge gt imag
+    integer_pow is_finite le lgamma log log1p logistic lt max min mul ne neg
+    nextafter not or pad population_count pow real reduce_and reduce_max reduce_min
+    reduce_or reduce_precision reduce_prod reduce_sum reduce_xor rem reshape rev
+    round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign
+    sin sinh slice sqrt square squeeze sub tan tanh transpose xor
+    """.split()
 )
 
 
@@ -49,7 +54,8 @@ def fold_constants(program: Program, *, max_elements: int = MAX_ELEMENTS) -> Pro
         b = sqrt 16.0
         c = mul a b      -->   c = mul a 4.0
 
-    JAX itself computes them, one by one, on the CPU. Never folded: effects, random
+    JAX itself computes them, one by one, on the CPU; NumPy those that no choice is left
+    in. Never folded: effects, random
     numbers and keys, callbacks, collectives, values of an outer trace, arrays that the
     user placed on a device, and whatever would grow: a broadcast or an `iota` says the
     same in fewer words. Bodies of loops cannot hold arrays, so only scalars are folded
@@ -83,7 +89,9 @@ def _fold(body: Program, limit: int, has_room: bool) -> Program:
             eqns.append(eqn)
             continue
         note(f"folded {eqn.primitive.name}")
-        for variable, value in zip(eqn.outvars, compute(eqn, values), strict=True):
+        exact = exactly(eqn, values)
+        results = compute(eqn, values) if exact is None else [exact]
+        for variable, value in zip(eqn.outvars, results, strict=True):
             if variable.aval.shape == ():
                 names[variable] = literal(value, variable.aval)
             else:
@@ -91,7 +99,7 @@ def _fold(body: Program, limit: int, has_room: bool) -> Program:
                 constants[held] = known[held] = value
     if not names:
         return body
-    outvars = [v if type(v) is Literal else names.get(v, v) for v in body.outvars]
+    outvars = new_outvars(body, names)
     return with_(
         body, eqns=eqns, outvars=outvars, constants=list(constants.items()) or None
     )
@@ -103,7 +111,7 @@ def _operands(eqn: Eqn, known: dict, constants: dict, limit: int) -> list | None
         return None
     values = []
     for atom in eqn.invars:
-        if type(atom) is Literal:
+        if is_literal(atom):
             value = literal_value(atom)
         elif atom in known:
             value = known[atom]

@@ -1,12 +1,13 @@
 """Replace calls by their bodies."""
 
 from tilejax._jax.jaxprs import (
-    DropVar,
     Eqn,
-    Literal,
     Program,
     consts,
     copied,
+    is_dropped,
+    is_literal,
+    new_outvars,
     new_var,
     renamed,
     scope_of_call,
@@ -58,7 +59,7 @@ def _inline(body: Program, has_room: bool) -> Program:
             _expand(eqn, names, constants, eqns)
         else:
             eqns.append(eqn)
-    outvars = [v if type(v) is Literal else names.get(v, v) for v in body.outvars]
+    outvars = new_outvars(body, names)
     # `None` rather than an empty list: an open body takes no constants at all.
     return with_(body, eqns=eqns, outvars=outvars, constants=constants or None)
 
@@ -85,8 +86,8 @@ def _expand(eqn: Eqn, names: dict, constants: list, eqns: list[Eqn]) -> None:
     for each in body.eqns:
         eqns.append(copied(each, inner, scope, eqn.source_info.traceback))
     for outer, atom in zip(eqn.outvars, body.outvars, strict=True):
-        if type(outer) is not DropVar:
-            names[outer] = atom if type(atom) is Literal else inner[atom]
+        if not is_dropped(outer):
+            names[outer] = atom if is_literal(atom) else inner[atom]
 
 
 def _place_constants(body: Program, constants: list) -> dict:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilejax._jax.jaxprs import Eqn, Literal
+from tilejax._jax.jaxprs import Eqn, Literal, is_literal
 from tilejax._jax.values import is_placed, literal, literal_value
 
 
@@ -19,26 +19,26 @@ class Definitions:
 
     def of(self, atom, *primitives: str) -> Eqn | None:
         """Return the equation that made the operand, if it is of these primitives."""
-        if type(atom) is Literal:
+        if is_literal(atom):
             return None
         eqn = self._made.get(atom)
         return eqn if eqn is not None and eqn.primitive.name in primitives else None
 
     def splat(self, atom) -> np.ndarray | None:
-        """Return the one value that all elements of the operand have, if it is known."""
+        """Return the one value that all elements have, if it is known."""
         while (made := self.of(atom, "broadcast_in_dim")) is not None:
             atom = made.invars[0]
-        return literal_value(atom) if type(atom) is Literal else None
+        return literal_value(atom) if is_literal(atom) else None
 
 
 def is_splat(definitions: Definitions, atom, value: float) -> bool:
     """Say whether all elements are `value`, zeros told apart by their sign."""
     known = definitions.splat(atom)
-    if known is None or known.dtype.kind == "b" or known != value:
+    if known is None or known.dtype.kind in "bc" or known != value:
         return False
-    return known.dtype.kind in "iu" or bool(
-        np.signbit(known.real.astype(np.float64)) == np.signbit(np.float64(value))
-    )
+    if known.dtype.kind in "iu":
+        return True
+    return bool(np.signbit(np.real(known).astype(float)) == np.signbit(float(value)))
 
 
 def is_integer(aval) -> bool:

@@ -7,6 +7,7 @@ the result equals, or an equation with the same result, or `None`.
 import numpy as np
 from jax import lax
 
+from tilejax._jax.jaxprs import is_literal
 from tilejax._jax.values import literal, literal_value
 from tilejax.passes.rules import (
     Definitions,
@@ -18,7 +19,7 @@ from tilejax.passes.rules import (
 
 
 def _neutral(value: float, *, sides: tuple[int, ...] = (0, 1), name: str):
-    """Make the rule that an operand at `value`, on one of the sides, changes nothing."""
+    """Make the rule that `value`, on one of the sides, changes nothing."""
 
     def rule(eqn, definitions: Definitions):
         for side in sides:
@@ -133,22 +134,22 @@ def _minus_itself(eqn, definitions: Definitions):
     return filled(eqn, 0, lax.broadcast_in_dim_p)
 
 
-def _factors(eqn, definitions: Definitions):
+def _factors(eqn):
     """Return the operand that is not a scalar literal, and the literal, if any."""
     for x, a in (eqn.invars, eqn.invars[::-1]):
-        if type(a) is not type(x) and hasattr(a, "val") and a.aval.shape == ():
+        if not is_literal(x) and is_literal(a) and a.aval.shape == ():
             return x, a
     return None
 
 
 def _gathered_factors(eqn, definitions: Definitions):
     """factors gathered."""
-    outer = _factors(eqn, definitions)
-    inner = outer and definitions.of(outer[0], "mul")
-    pair = inner and _factors(inner, definitions)
-    if not pair or pair[1].aval != outer[1].aval:
+    outer = _factors(eqn)
+    made = None if outer is None else definitions.of(outer[0], "mul")
+    inner = None if made is None else _factors(made)
+    if outer is None or inner is None or inner[1].aval != outer[1].aval:
         return None
-    (x, a), (_, b) = pair, outer
+    (x, a), (_, b) = inner, outer
     kind = np.float64 if np.dtype(a.aval.dtype).kind not in "iuc" else a.aval.dtype
     product = literal_value(a).astype(kind) * literal_value(b).astype(kind)
     return eqn.replace(invars=[x, literal(product, a.aval)])

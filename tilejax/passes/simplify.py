@@ -1,6 +1,6 @@
 """Rewrite equations by the laws of arithmetic and of shapes."""
 
-from tilejax._jax.jaxprs import Eqn, Literal, Program, is_pure, renamed, with_
+from tilejax._jax.jaxprs import Eqn, Program, is_pure, new_outvars, renamed, with_
 from tilejax.ir import rewrite
 from tilejax.passes.record import note
 from tilejax.passes.rules import Definitions
@@ -61,7 +61,7 @@ def _simplify(body: Program, rules: dict[str, list]) -> Program:
             names[eqn.outvars[0]] = result
     if is_same and not names:
         return body
-    outvars = [v if type(v) is Literal else names.get(v, v) for v in body.outvars]
+    outvars = new_outvars(body, names)
     return with_(body, eqns=eqns, outvars=outvars)
 
 
