@@ -8,7 +8,7 @@ import jax
 
 from tilejax.errors import ArgumentError
 from tilejax.front.stages import Lowered, Traced, last_of
-from tilejax.front.tile import tiled
+from tilejax.front.tile import Plan, plan_of, tiled
 from tilejax.passes.pipeline import Choice
 
 
@@ -37,7 +37,7 @@ def jit(
     **Returns:**
 
     What `jax.jit` returns, whose `lower` and `trace` also know what the passes did:
-    `f.lower(x).as_text("tiled")`.
+    `f.lower(x).as_text("tiled")`; `f.tile(x)` gives the programs before and after.
 
     **Raises:**
 
@@ -60,16 +60,17 @@ def jit(
             f"tilejax.jit takes a function, not {type(fun).__name__} {fun!r}; options "
             "are given by keyword"
         )
-    inner = tiled(fun, target=target, passes=passes)
-    jitted = jax.jit(inner, **options)
-    again = partial(_again, fun, target, passes, options)
+    plan = plan_of(target, passes)
+    jitted = jax.jit(tiled(fun, plan), **options)
+    again = partial(_again, fun, plan, options)
     jitted.__wrapped__ = fun
+    jitted.tile = lambda *args, **kwargs: again(args, kwargs)
     jitted.trace = _staged(jitted.trace, Traced, again)
     jitted.lower = _staged(jitted.lower, Lowered, again)
     return jitted
 
 
-def _again(fun: Callable, target, passes, options: dict, args, kwargs):
+def _again(fun: Callable, plan: Plan, options: dict, args, kwargs):
     """Trace anew, past JAX's caches, to see what the passes do."""
 
     def fresh(*args, **kwargs):
@@ -77,8 +78,9 @@ def _again(fun: Callable, target, passes, options: dict, args, kwargs):
 
     fresh.__wrapped__ = fun  # pyright: ignore
     fresh.__name__ = getattr(fun, "__name__", "fun")
-    inner = tiled(fresh, target=target, passes=passes)
-    return last_of(lambda: jax.jit(inner, **options).trace(*args, **kwargs))
+    return last_of(
+        lambda: jax.jit(tiled(fresh, plan), **options).trace(*args, **kwargs)
+    )
 
 
 def _staged(stage: Callable, made: type, again: Callable) -> Callable:

@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -52,24 +52,54 @@ def recording():
 _KNOWN: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def tiled(fun: Callable, *, target: str | None, passes: pipeline.Choice) -> Callable:
+@dataclass(frozen=True)
+class Plan:
+    """How a function is to be tiled; made by `plan_of`."""
+
+    target: str | None = None
+    passes: Any = None
+    is_array: Callable[[Any], bool] | None = None
+
+
+def plan_of(
+    target: str | None,
+    passes: pipeline.Choice,
+    is_array: Callable[[Any], bool] | None = None,
+) -> Plan:
+    """Check the choices and make a plan of them.
+
+    **Arguments:**
+
+    - `target`, `passes`: as `tilejax.jit` takes them.
+    - `is_array`: which leaves of the result are arrays; the others are returned as they
+      are. None: all must be.
+
+    **Raises:** `TargetError`, `PassError`.
+    """
+    pipeline.check_choice(passes)
+    name = None if target is None else targets.get(target).name
+    return Plan(name, _hashable(passes), is_array)
+
+
+def tiled(fun: Callable, plan: Plan) -> Callable:
     """Return a function that traces `fun`, runs the passes and evaluates the result.
 
     It holds `fun` weakly: the caller keeps `fun` alive.
     """
-    if target is not None:
-        target = targets.get(target).name
-    pipeline.check_choice(passes)
-    choice = tuple(passes.items()) if isinstance(passes, dict) else passes
-    choice = tuple(choice) if isinstance(choice, list) else choice
     try:
         known = _KNOWN.setdefault(fun, {})
-        return known.setdefault((target, choice), _tiled(fun, target, passes))
+        return known.setdefault(plan, _tiled(fun, plan))
     except TypeError:  # a callable that has no hash, or cannot be held weakly
-        return _tiled(fun, target, passes, keep=fun)
+        return _tiled(fun, plan, keep=fun)
 
 
-def _tiled(fun: Callable, target, passes, keep: Callable | None = None) -> Callable:
+def _hashable(passes: pipeline.Choice):
+    if isinstance(passes, Mapping):
+        return frozenset(passes.items())
+    return tuple(passes) if isinstance(passes, list) else passes
+
+
+def _tiled(fun: Callable, plan: Plan, keep: Callable | None = None) -> Callable:
     held = (lambda: keep) if keep is not None else weakref.ref(fun)
 
     def run(*args, **kwargs):
@@ -77,22 +107,10 @@ def _tiled(fun: Callable, target, passes, keep: Callable | None = None) -> Calla
         assert inner is not None
         if jax.config.jax_disable_jit:
             return inner(*args, **kwargs)
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        traced = [jaxprs.is_tracer(x) for x in leaves]
-        given = [x for x, t in zip(leaves, traced, strict=True) if t]
-
-        def on_traced(*values):
-            there = iter(values)
-            full = [
-                next(there) if t else x for x, t in zip(leaves, traced, strict=True)
-            ]
-            args, kwargs = jax.tree.unflatten(tree, full)
-            return inner(*args, **kwargs)
-
-        _like(on_traced, inner)
-        before, out_tree = jaxprs.trace(on_traced, *given)
-        after = tile_program(before, target, passes, getattr(inner, "__name__", "?"))
-        return jax.tree.unflatten(out_tree, jaxprs.evaluate(after, *given))
+        made, given, rebuild = tile_call(
+            inner, args, kwargs, plan, is_dynamic=jaxprs.is_tracer
+        )
+        return rebuild(jaxprs.evaluate(made.after, *given))
 
     _like(run, fun)
     try:
@@ -102,6 +120,52 @@ def _tiled(fun: Callable, target, passes, keep: Callable | None = None) -> Calla
     return run
 
 
+def tile_call(
+    fun: Callable, args: tuple, kwargs: dict, plan: Plan, is_dynamic: Callable
+) -> tuple[Tiled, list, Callable]:
+    """Trace one call of `fun` and run the passes over it.
+
+    **Arguments:**
+
+    - `is_dynamic`: which leaves of the arguments are traced; the others are static.
+
+    **Returns:**
+
+    What was made, the dynamic leaves, and a function from the program's outputs to
+    what `fun` returns.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    dynamic = [is_dynamic(x) for x in leaves]
+    given = [x for x, d in zip(leaves, dynamic, strict=True) if d]
+    static_outs: list = []
+
+    def on_dynamic(*values):
+        there = iter(values)
+        full = [next(there) if d else x for x, d in zip(leaves, dynamic, strict=True)]
+        args, kwargs = jax.tree.unflatten(tree, full)
+        out = fun(*args, **kwargs)
+        if plan.is_array is None:
+            return out
+        flat, out_tree = jax.tree.flatten(out)
+        arrays = [plan.is_array(x) for x in flat]
+        kept = [None if a else x for x, a in zip(flat, arrays, strict=True)]
+        static_outs[:] = [arrays, kept, out_tree]
+        return [x for x, a in zip(flat, arrays, strict=True) if a]
+
+    _like(on_dynamic, fun)
+    before, out_tree = jaxprs.trace(on_dynamic, *given)
+
+    def rebuild(outs):
+        if plan.is_array is None:
+            return jax.tree.unflatten(out_tree, outs)
+        arrays, kept, full_tree = static_outs
+        there = iter(outs)
+        full = [next(there) if a else x for x, a in zip(kept, arrays, strict=True)]
+        return jax.tree.unflatten(full_tree, full)
+
+    return _tile(before, plan, getattr(fun, "__name__", "?")), given, rebuild
+
+
 def _like(made: Callable, fun: Callable) -> None:
     """Give `made` the names of `fun`, but no reference to it."""
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):
@@ -109,13 +173,15 @@ def _like(made: Callable, fun: Callable) -> None:
             setattr(made, name, getattr(fun, name))
 
 
-def tile_program(before, target: str | None, passes: pipeline.Choice, name: str):
+def _tile(before, plan: Plan, name: str) -> Tiled:
     """Run the passes over a program, and record them where somebody collects."""
+    passes = dict(plan.passes) if isinstance(plan.passes, frozenset) else plan.passes
     fast = _options.current().fast_math
     after, records = pipeline.run(before, passes, fast_math=fast)
-    if target is not None:
-        after = placing(target)(after)
+    if plan.target is not None:
+        after = placing(plan.target)(after)
+    made = Tiled(name, before, after, records)
     found = _RECORDS.get()
     if found is not None:
-        found.append(Tiled(name, before, after, records))
-    return after
+        found.append(made)
+    return made
