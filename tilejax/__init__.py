@@ -2,8 +2,9 @@
 
 from tilejax.front.filter_jit import filter_jit as filter_jit
 from tilejax.front.jit import jit as jit
-from tilejax.options import (
-    Options as Options,
-    current as options_in_force,
-    options as options,
+from tilejax.options import Options as Options, options as options
+from tilejax.report.explain import (
+    Explanation as Explanation,
+    KernelRecord as KernelRecord,
+    explain as explain,
 )

@@ -45,7 +45,7 @@ def options(**changes):
 
     >>> import tilejax
     >>> with tilejax.options(fast_math=True):
-    ...     tilejax.options_in_force().fast_math
+    ...     current().fast_math
     True
     """
     known = [f.name for f in fields(Options)]

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -110,7 +111,7 @@ class FilterJit:
         made, _, _ = tile_call(
             _call, (self._fun, *args), kwargs, self._plan, is_dynamic=_is_arraylike
         )
-        return made
+        return replace(made, name=getattr(self._fun, "__name__", "fun"))
 
 
 def _is_arraylike(x) -> bool:

@@ -1,0 +1,250 @@
+"""`tilejax.explain`: what was done to a function, what runs it, and what it costs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+
+from tilejax import targets
+from tilejax._jax import primitives as _p
+from tilejax._jax.jaxprs import trace
+from tilejax.front.filter_jit import filter_jit
+from tilejax.front.tile import Tiled
+from tilejax.ir import source, walk
+from tilejax.ir.work import work_inside, work_of
+from tilejax.lowering import rules
+from tilejax.passes.record import PassRecord
+from tilejax.primitives import parts
+from tilejax.primitives.call import Call
+from tilejax.primitives.define import operation_of
+from tilejax.primitives.op import Op
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One heavy equation: what runs it, why, and what it costs.
+
+    **Arguments:**
+
+    - `primitive`: the operation; for what was not raised, JAX's primitive.
+    - `part`: `"forward"`, `"tangent"` or `"backward"`.
+    - `impl`: `"native"` (a kernel) or `"reference"` (StableHLO).
+    - `config`: the kernel's config, or None.
+    - `reason`: why this one.
+    - `shapes`: operands as `f32[8,16]`.
+    - `times`: how often it runs; None inside a `while`.
+    - `flops`, `bytes`: of all its runs together (of one, inside a `while`).
+    - `seconds`: modelled for the target; None where a figure of it is unknown.
+    - `at_least`: what the known figures alone make of it.
+    - `bound`: what limits it by the model: compute, memory or launch.
+    - `source`: the user's line.
+    """
+
+    primitive: str
+    part: str
+    impl: str
+    config: Any
+    reason: str
+    shapes: tuple[str, ...]
+    times: int | None
+    flops: float
+    bytes: float
+    seconds: float | None
+    at_least: float
+    bound: str | None
+    source: str | None
+
+    @property
+    def intensity(self) -> float:
+        """Operations a byte."""
+        return self.flops / self.bytes if self.bytes else 0.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` found; `print` shows it as tables.
+
+    **Arguments:**
+
+    - `name`: the function's.
+    - `target`: the target's name.
+    - `passes`: a record for each run of a pass that did something.
+    - `kernels`: a record for each heavy equation.
+    """
+
+    name: str
+    target: str
+    passes: Sequence[PassRecord]
+    kernels: Sequence[KernelRecord]
+
+    @property
+    def seconds(self) -> float | None:
+        """Sum of the modelled times; None where one is unknown."""
+        times = [k.seconds for k in self.kernels]
+        return None if None in times else sum(t for t in times if t is not None)
+
+    def to_dict(self) -> dict:
+        """Return all of it as plain data for JSON."""
+        kernels = [{**asdict(k), "config": _plain(k.config)} for k in self.kernels]
+        return {
+            "name": self.name,
+            "target": self.target,
+            "seconds": self.seconds,
+            "passes": [asdict(p) for p in self.passes],
+            "kernels": kernels,
+        }
+
+    def __str__(self) -> str:
+        from tilejax.report.explain_table import render
+
+        return render(self)
+
+
+def explain(
+    fun: Callable, *args: Any, target: str | None = None, **kwargs: Any
+) -> Explanation:
+    """Tell what is done to a function and what runs it, without running it.
+
+    **Arguments:**
+
+    - `fun`: What `tilejax.jit` or `tilejax.filter_jit` made, or any function; then
+      arrays in the arguments are traced and everything else is static.
+    - `args`, `kwargs`: Its arguments; arrays may be `jax.ShapeDtypeStruct`s.
+    - `target`: The target to pick kernels and model times for; None for the device at
+      hand.
+
+    **Returns:** an `Explanation`.
+
+    **Raises:** `TargetError` for an unknown target, and what tracing `fun` raises.
+
+    >>> import jax, jax.numpy as jnp, tilejax
+    >>> x = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    >>> why = tilejax.explain(lambda a, b: a @ b, x, x, target="tpu:v5e")
+    >>> [(k.primitive, k.flops) for k in why.kernels]
+    [('matmul', 268435456.0)]
+    """
+    record = targets.detect() if target is None else targets.get(target)
+    tile = getattr(fun, "tile", None) or filter_jit(fun).tile
+    made: Tiled = tile(*args, **kwargs)
+    return Explanation(
+        made.name,
+        record.name,
+        [p for p in made.passes if p.notes or p.before != p.after],
+        kernel_records(made.after, record),
+    )
+
+
+def kernel_records(program, target: targets.Target) -> list[KernelRecord]:
+    """Return a record for each heavy equation of a program, loops and all."""
+    found = []
+    for visit in walk(program):
+        known = operation_of(visit.eqn.primitive)
+        if known is not None:
+            found.append(_tiled_record(visit, *known, target))
+        elif visit.eqn.primitive.name in _HEAVY:
+            found.append(_plain_record(visit, target))
+    return found
+
+
+_HEAVY: Mapping[str, str] = {
+    "dot_general": "not raised",
+    "conv_general_dilated": "not raised",
+    "ragged_dot": "no tiled primitive yet",
+    "ragged_dot_general": "no tiled primitive yet",
+    "gather": "no embedding lookup",
+    "scatter": "no tiled primitive yet",
+    "scatter-add": "no tiled primitive yet",
+    "scatter_add": "no tiled primitive yet",
+    "sort": "no tiled primitive yet",
+    "top_k": "no tiled primitive yet",
+    "fft": "no tiled primitive yet",
+    "cumsum": "no tiled primitive yet",
+    "reduce_window_sum": "no tiled primitive yet",
+    "reduce_window_max": "no tiled primitive yet",
+    "select_and_scatter_add": "no tiled primitive yet",
+    "cholesky": "no tiled primitive yet",
+    "lu": "no tiled primitive yet",
+    "householder_product": "no tiled primitive yet",
+    "triangular_solve": "no tiled primitive yet",
+    "eigh": "no tiled primitive yet",
+    "svd": "no tiled primitive yet",
+    "pallas_call": "the user's own kernel",
+    "ffi_call": "a foreign call",
+    "custom_partitioning": "a foreign call",
+}
+
+
+def _tiled_record(visit, op: Op, part: str, target) -> KernelRecord:
+    eqn = visit.eqn
+    params = dict(eqn.params)
+    call: Call = params.pop("call")
+    avals = [v.aval for v in eqn.invars]
+    members = 1
+    for depth, level in enumerate(call.levels):
+        at = level.ins.index(True)
+        members *= avals[at].shape[sum(x.ins[at] for x in call.levels[:depth])]
+    plain = [
+        _p.ShapedArray(a.shape[sum(level.ins[i] for level in call.levels) :], a.dtype)
+        for i, a in enumerate(avals)
+    ]
+    choice = rules.choose(op, part, target, plain, call, params)
+    cost = _cost(op, part, plain, call, params) * members
+    return _record(
+        visit, op.name, part, choice.impl, choice.config, choice.reason, cost, target
+    )
+
+
+def _cost(op: Op, part: str, plain, call: Call, params) -> targets.Cost:
+    if part == "forward" and op.cost is not None:
+        return op.cost(*call.expand(plain), **op.params(params))
+    bare = Call(call.given, (), call.moving)
+    with _p.neutral_mesh():
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in plain]
+        program, _ = trace(parts.function(op, part, bare, params), *structs)
+    return work_inside(program)
+
+
+def _plain_record(visit, target) -> KernelRecord:
+    name = visit.eqn.primitive.name
+    return _record(
+        visit,
+        name,
+        "forward",
+        "reference",
+        None,
+        _HEAVY[name],
+        work_of(visit.eqn),
+        target,
+    )
+
+
+def _record(visit, name, part, impl, config, reason, cost, target) -> KernelRecord:
+    times = visit.trips or 1
+    estimate = targets.seconds(cost, target)
+    where = source(visit.eqn)
+    return KernelRecord(
+        name,
+        part,
+        impl,
+        config,
+        reason,
+        tuple(_shape(v.aval) for v in visit.eqn.invars),
+        visit.trips,
+        cost.operations * times,
+        cost.bytes * times,
+        None if estimate.seconds is None else estimate.seconds * times,
+        estimate.at_least * times,
+        estimate.bound,
+        None if where is None else str(where),
+    )
+
+
+def _shape(aval) -> str:
+    from tilejax.ir import type_text
+
+    return type_text(aval)
+
+
+def _plain(config):
+    return config if config is None else {k: str(v) for k, v in vars(config).items()}
