@@ -1,0 +1,24 @@
+"""Sizes of operands, as costs count them."""
+
+import math
+from typing import Any
+
+
+def count(*avals: Any) -> int:
+    """Return how many elements there are in all; None has none.
+
+    >>> import jax
+    >>> count(jax.ShapeDtypeStruct((2, 3), "float32"), None)
+    6
+    """
+    return sum(math.prod(a.shape) for a in avals if a is not None)
+
+
+def nbytes(*avals: Any) -> int:
+    """Return how many bytes they take in all; None takes none.
+
+    >>> import jax
+    >>> nbytes(jax.ShapeDtypeStruct((2, 3), "bfloat16"), None)
+    12
+    """
+    return sum(math.prod(a.shape) * a.dtype.itemsize for a in avals if a is not None)

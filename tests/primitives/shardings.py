@@ -1,0 +1,215 @@
+"""Each case over several devices, in each of the three ways that JAX knows.
+
+- Auto: XLA decides from the operands' shardings;
+- Explicit: the types say it, and results' types must be the reference's;
+- Manual: `shard_map`, where each device computes its part, with varying axes checked.
+
+In each, values and gradients are the reference's, and so are the collectives in the
+compiled module: a primitive that XLA cannot see through would be gathered.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+
+from tests.primitives.harness import Case, Layout, compare, loss_of
+
+COLLECTIVES = re.compile(
+    r" (all-reduce|all-gather|collective-permute|reduce-scatter|all-to-all)"
+    r"(?:-start)?\("
+)
+
+
+def mesh_of(devices: int, kind: AxisType) -> Mesh:
+    """A mesh of 4 or 8 devices, over `x` and `y`, all of one kind."""
+    return jax.make_mesh(
+        (devices // 2, 2),
+        ("x", "y"),
+        axis_types=(kind,) * 2,
+        devices=jax.devices()[:devices],
+    )
+
+
+def collectives(text: str) -> Counter:
+    """How often each collective appears in the text of a compiled module."""
+    return Counter(COLLECTIVES.findall(text))
+
+
+def _with_gradient(fun: Callable, case: Case) -> Callable:
+    at = case.differentiated()
+
+    def run(*operands):
+        found = {"value": fun(*operands)}
+        if at:
+            found["gradient"] = jax.grad(loss_of(fun), at)(*operands)
+        return found
+
+    return run
+
+
+def _placed(operands: Sequence, mesh: Mesh, layout: Layout) -> list:
+    return [
+        jax.device_put(x, NamedSharding(mesh, P(*spec)))
+        for x, spec in zip(operands, layout, strict=True)
+    ]
+
+
+def _forms(
+    case: Case, wrap: Callable
+) -> list[tuple[str, Callable, Callable, Callable]]:
+    """The value and the gradient apart: their collectives may hide each other's."""
+    forms = [("value", *map(wrap, (case.tested(), case.expected(), case.alike())))]
+    at = case.differentiated()
+    if at:
+        funs = (case.tested(), case.expected(), case.alike())
+        grads = [jax.grad(loss_of(wrap(f)), at) for f in funs]
+        forms.append(("gradient", *grads))
+    return forms
+
+
+def _same_programs(case: Case, wrap: Callable, operands: list, dtype: str) -> None:
+    for what, tested, expected, alike in _forms(case, wrap):
+        compiled = jax.jit(tested).lower(*operands).compile()
+        got, want = compiled(*operands), jax.jit(expected)(*operands)
+        compare(case, got, want, dtype, factor=5)
+        ours = collectives(compiled.as_text())
+        theirs = collectives(jax.jit(alike).lower(*operands).compile().as_text())
+        assert ours == theirs, (
+            f"{case.name} {what}: {dict(ours)} in the compiled module, where the "
+            f"reference has {dict(theirs)}"
+        )
+
+
+def check_auto(case: Case, layout: Layout, devices: int, dtype: str) -> None:
+    """Assert values and collectives where XLA partitions the program."""
+    mesh = mesh_of(devices, AxisType.Auto)
+    with jax.enable_x64(dtype == "float64"):
+        operands = _placed(case.operands(dtype), mesh, layout)
+        _same_programs(case, lambda f: f, operands, dtype)
+
+
+def check_explicit(case: Case, layout: Layout, devices: int, dtype: str) -> None:
+    """Assert the results' types too; what the reference refuses must be refused."""
+    mesh = mesh_of(devices, AxisType.Explicit)
+    with jax.enable_x64(dtype == "float64"), jax.set_mesh(mesh):
+        operands = _placed(case.operands(dtype), mesh, layout)
+        try:
+            want = _types(case.expected(), case, operands)
+        except (ValueError, TypeError) as refusal:
+            _must_refuse(case, operands, refusal)
+            return
+        got = _types(case.tested(), case, operands)
+        assert got == want, f"{case.name}: types {got}, where the reference has {want}"
+        eager = jax.tree.map(jax.typeof, case.tested()(*operands))
+        assert list(map(str, jax.tree.leaves(eager))) == want["value"]
+        _same_programs(case, lambda f: f, operands, dtype)
+
+
+def _types(fun: Callable, case: Case, operands: list) -> dict[str, list[str]]:
+    """The sharding types that tracing gives; gradients as their operands."""
+    found = {}
+
+    def note(*operands):
+        outs = _with_gradient(fun, case)(*operands)
+        found.update(jax.tree.map(lambda x: str(jax.typeof(x)), outs))
+        return outs
+
+    jax.jit(note).trace(*operands)
+    return {key: list(jax.tree.leaves(value)) for key, value in found.items()}
+
+
+def _must_refuse(case: Case, operands: list, refusal: Exception) -> None:
+    try:
+        jax.jit(case.tested()).trace(*operands)
+    except (ValueError, TypeError):
+        return
+    raise AssertionError(
+        f"{case.name}: sharded operands were taken that the reference refuses, "
+        f"saying {refusal}"
+    )
+
+
+def check_manual(case: Case, layout: Layout, devices: int, dtype: str) -> None:
+    """Assert parts, their varying axes, and gradients inside and outside."""
+    mesh = mesh_of(devices, AxisType.Auto)
+    with jax.enable_x64(dtype == "float64"):
+        operands = _placed(case.operands(dtype), mesh, layout)
+        varying = [
+            _varying(f, case, operands, mesh, layout)
+            for f in (case.tested(), case.expected())
+        ]
+        assert varying[0] == varying[1], (
+            f"{case.name}: varies over {varying[0]}, the reference over {varying[1]}"
+        )
+        _same_programs(case, lambda f: _parts(f, mesh, layout), operands, dtype)
+        if case.differentiated():
+            inside = [
+                jax.jit(_gradients_inside(f, case, mesh, layout))(*operands)
+                for f in (case.tested(), case.expected())
+            ]
+            compare(case, *inside, dtype, factor=5)
+        _must_not_hide(case, operands, mesh, layout, varying[1]["value"])
+
+
+def _mapped(body: Callable, mesh: Mesh, layout: Layout, out_specs) -> Callable:
+    return jax.shard_map(
+        body,
+        mesh=mesh,
+        in_specs=tuple(P(*spec) for spec in layout),
+        out_specs=out_specs,
+        check_vma=True,
+    )
+
+
+def _stacked(tree):
+    """Give each result an axis of devices in front, varying over all of them."""
+    return jax.tree.map(lambda x: _over_all(x)[None], tree)
+
+
+def _over_all(x):
+    missing = tuple(
+        a for a in ("x", "y") if a not in jax.typeof(x).manual_axis_type.varying
+    )
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
+
+
+def _parts(fun: Callable, mesh: Mesh, layout: Layout) -> Callable:
+    return _mapped(lambda *xs: _stacked(fun(*xs)), mesh, layout, P(("x", "y")))
+
+
+def _gradients_inside(fun: Callable, case: Case, mesh, layout) -> Callable:
+    def body(*parts):
+        return _stacked(jax.grad(loss_of(fun), case.differentiated())(*parts))
+
+    return _mapped(body, mesh, layout, P(("x", "y")))
+
+
+def _varying(fun: Callable, case: Case, operands, mesh, layout) -> dict:
+    found = {}
+
+    def body(*parts):
+        outs = _with_gradient(fun, case)(*parts)
+        found.update(
+            jax.tree.map(
+                lambda x: tuple(sorted(jax.typeof(x).manual_axis_type.varying)), outs
+            )
+        )
+        return _stacked(outs)
+
+    jax.jit(_mapped(body, mesh, layout, P(("x", "y")))).trace(*operands)
+    return found
+
+
+def _must_not_hide(case: Case, operands, mesh, layout, varying) -> None:
+    """A result that differs between devices may not leave as if it did not."""
+    if not any(varying):
+        return
+    hidden = _mapped(case.tested(), mesh, layout, P())
+    try:
+        jax.jit(hidden).trace(*operands)
+    except ValueError:
+        return
+    raise AssertionError(f"{case.name}: out_specs=P() was taken for varying results")
