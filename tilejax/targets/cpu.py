@@ -18,7 +18,8 @@ _ARM = ("asimd", "advsimd", "asimdhp", "fphp", "feat_fp16", "asimddp", "bf16", "
 _SCALABLE = ("sve", "sve2", "svebf16", "svei8mm", "sme")
 _KNOWN = (*_X86, *_ARM, *_SCALABLE)
 
-_AMX_SOURCES = {
+_MATRIX_SOURCES = {
+    "units.dot.tile": "detected: the widest vector the features name",
     "units.amx": "derived: cores x operations a cycle x frequency (detected; "
     "Intel Optimization Reference Manual)",
     "units.amx.tile": "Intel Optimization Reference Manual: 16 rows, 64 bytes",
@@ -59,12 +60,13 @@ def cpu_record(host: Host) -> Target:
         # a tile has up to 16 rows of 64 bytes
         # before the dot products, so that AMX is taken where it has the dtype
         units.insert(1, Unit("amx", "matrix", rates, (16, 16, 32), k_bytes=64))
+    line = host.line
     caches = [
-        Memory(f"l{level}", size, 64, None, "core" if sharing == 1 else "chip")
+        Memory(f"l{level}", size, line, None, "core" if sharing == 1 else "chip")
         for level, size, sharing in sorted(host.caches, reverse=True)
     ]
     if not any(cache.name == "l2" for cache in caches):
-        caches.append(Memory("l2", None, 64, None, "core"))
+        caches.append(Memory("l2", None, line, None, "core"))
     pipes = fma_pipes(host)
     guide = pipes.source if pipes else "no guide"
     return Target(
@@ -72,7 +74,7 @@ def cpu_record(host: Host) -> Target:
         kind="cpu",
         platform="cpu",
         cores=cores,
-        memories=(Memory("ram", host.memory, 64, None, "chip"), *caches),
+        memories=(Memory("ram", host.memory, line, None, "chip"), *caches),
         units=tuple(units),
         limits=Limits(),
         fast="l2",
@@ -88,16 +90,15 @@ def cpu_record(host: Host) -> Target:
         },
         sources={
             "cores": "detected: topology, affinity and CPU quota",
-            "memories": "detected: the operating system's tables",
-            **{
-                f"memories.{memory.name}.align": "a cache line of 64 bytes"
-                for memory in (Memory("ram", None, None, None, "chip"), *caches)
-            },
+            "memories": "detected: the operating system's tables (align: a cache line)",
             "units.vector": "derived: cores x multiply-adds a cycle x lanes x 2 x "
             f"frequency (detected; {guide})",
             "units.vector.tile": "detected: the widest vector the features name",
-            "units.dot.tile": "detected: the widest vector the features name",
-            **(_AMX_SOURCES if amx else {}),
+            **{
+                path: source
+                for path, source in _MATRIX_SOURCES.items()
+                if path.split(".")[1] in {unit.name for unit in units}
+            },
         },
     )
 

@@ -12,6 +12,7 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+_CACHE = "sys/devices/system/cpu/cpu0/cache"
 _SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -29,6 +30,7 @@ class Host:
     - `allowed`: Physical cores that this process may use, after affinity and quota.
     - `frequency`: Hertz, the highest that the system names.
     - `caches`: (level, bytes, cores that share one) of data and unified caches.
+    - `line`: Bytes of a cache line.
     - `memory`: Bytes of main memory.
     """
 
@@ -42,6 +44,7 @@ class Host:
     allowed: int | None = None
     frequency: float | None = None
     caches: tuple[tuple[int, int, int], ...] = field(default=())
+    line: int | None = None
     memory: int | None = None
 
 
@@ -76,6 +79,7 @@ def read_host(root: Path = Path("/")) -> Host:
         allowed=allowed,
         frequency=_frequency(root, info),
         caches=_caches(root),
+        line=_number(_text(root / f"{_CACHE}/index0/coherency_line_size")),
         memory=_memory(root),
     )
 
@@ -193,7 +197,7 @@ def _frequency(root: Path, info: dict[str, str]) -> float | None:
 
 def _caches(root: Path) -> tuple[tuple[int, int, int], ...]:
     found = set()
-    for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+    for folder in sorted((root / _CACHE).glob("index*")):
         size = re.fullmatch(r"(\d+)([KMG]?)", _text(folder / "size") or "")
         level = _number(_text(folder / "level"))
         if size and level and _text(folder / "type") != "Instruction":
@@ -248,5 +252,6 @@ def _read_mac() -> Host:
         allowed=physical or os.cpu_count() or 1,
         frequency=None if frequency is None else float(frequency),
         caches=tuple(caches),
+        line=_number(_sysctl("hw.cachelinesize")),
         memory=_number(_sysctl("hw.memsize")),
     )

@@ -97,7 +97,7 @@ def seconds(
         )
     terms = _Terms()
     utilisation = _utilisation(target, blocks, terms)
-    compute = _compute(cost, target, efficiency * utilisation, terms)
+    compute = _compute(cost, target, efficiency, terms) / utilisation
     memory = _memory(cost, target, terms)
     lanes = _parallel(target, blocks)
     rounds = None if steps is None else math.ceil(steps / lanes)
@@ -167,10 +167,10 @@ def _utilisation(target: Target, blocks: int | None, terms: _Terms) -> float:
     return blocks / (math.ceil(blocks / cores) * cores)
 
 
-def _compute(cost: Cost, target: Target, share: float, terms: _Terms) -> float:
+def _compute(cost: Cost, target: Target, efficiency: float, terms: _Terms) -> float:
     """Return the time of the busiest unit; the units run beside each other."""
     busy: dict[str, float] = {}
-    work = [("matrix", name, count / share) for name, count in cost.flops.items()]
+    work = [("matrix", name, count / efficiency) for name, count in cost.flops.items()]
     work += [("vector", name, count) for name, count in cost.elementwise.items()]
     for kind, dtype, count in work:
         if not count:

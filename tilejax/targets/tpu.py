@@ -54,7 +54,7 @@ def _tpu(
         "a row of which is 512 bytes",
         "memories.vmem": _INFO,
         "memories.vmem.align": "Pallas: one (8, 128) tile of 32-bit words",
-        "memories.cmem": _INFO,
+        **({"memories.cmem": _INFO} if cmem is not None else {}),
         "memories.smem": _INFO,
         "memories.smem.align": "Pallas: scalar memory holds 32-bit words",
         "units.mxu": docs,
