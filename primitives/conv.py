@@ -1,0 +1,312 @@
+"""Convolution in any number of dimensions, and the transposed one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from tilejax.errors import ParameterError, ShapeError
+from tilejax.primitives import conv_dims, retile
+from tilejax.primitives.call import Call
+from tilejax.primitives.conv_dims import show
+from tilejax.primitives.define import define
+
+ArrayLike = jax.typing.ArrayLike
+Padding = str | int | Sequence[int | tuple[int, int]]
+
+# Layouts of x and of the result, and that of the filter which goes with each.
+LAYOUTS = {
+    "NWC": "WIO",
+    "NCW": "OIW",
+    "NHWC": "HWIO",
+    "NCHW": "OIHW",
+    "NDHWC": "DHWIO",
+    "NCDHW": "OIDHW",
+}
+
+_PLAIN = Call((True, True))
+
+
+def conv(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: Padding = "SAME",
+    lhs_dilation: int | Sequence[int] = 1,
+    rhs_dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    layout: str | None = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> jax.Array:
+    """Convolve `x` with the filters `w`, in 1, 2 or 3 dimensions.
+
+    `y[n, s, o] = sum over k, c of x[n, s * strides + k * rhs_dilation - low, c] *
+    w[k, c, o]`: `jax.lax.conv_general_dilated`, to the bit.
+
+    **Arguments:**
+
+    - `x`: `[N, *spatial, C]`, or as `layout` says.
+    - `w`: `[*window, C / groups, O]`; `[O, C / groups, *window]` where the features of
+      `x` come before space.
+    - `strides`, `lhs_dilation`, `rhs_dilation`: one number, or one a dimension.
+    - `padding`: `"SAME"`, `"SAME_LOWER"`, `"VALID"`, one number, or a number or a pair
+      `(low, high)` a dimension; negative crops.
+    - `groups`: features go in so many groups; `C` groups are a depthwise convolution.
+    - `layout`: of `x` and the result: `NWC`, `NCW`, `NHWC`, `NCHW`, `NDHWC`, `NCDHW`;
+      by default the one of the rank of `x` with features last.
+    - `precision`, `preferred_element_type`: as `jax.lax.conv_general_dilated` takes
+      them.
+
+    **Returns:** the layout of `x`, with `O` features.
+
+    **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
+
+    >>> import jax.numpy as jnp
+    >>> conv(jnp.ones((1, 8, 8, 3)), jnp.ones((3, 3, 3, 4)), strides=2).shape
+    (1, 4, 4, 4)
+    """
+    x, w = conv_op.array(0, x), conv_op.array(1, w)
+    layout = _layout("conv", x, w, layout)
+    count = x.ndim - 2
+    return conv_general_dilated(
+        x,
+        w,
+        _each("conv", "strides", strides, count),
+        _padding("conv", padding, count),
+        _each("conv", "lhs_dilation", lhs_dilation, count),
+        _each("conv", "rhs_dilation", rhs_dilation, count),
+        (layout, LAYOUTS[layout], layout),
+        feature_group_count=groups,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+    )
+
+
+def conv_transpose(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    strides: int | Sequence[int] = 1,
+    padding: Padding = "SAME",
+    rhs_dilation: int | Sequence[int] = 1,
+    layout: str | None = None,
+    transpose_kernel: bool = False,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> jax.Array:
+    """Convolve with fractional strides, which enlarges `x`.
+
+    `jax.lax.conv_transpose`, to the bit: with `transpose_kernel` it is the gradient of
+    `conv` with respect to its input.
+
+    **Arguments:**
+
+    - `x`: `[N, *spatial, C]`, or as `layout` says.
+    - `w`: `[*window, C, O]`; `[O, C, *window]` where the features of `x` come before
+      space; with `transpose_kernel` `C` and `O` change places.
+    - `strides`: how many times larger the result is, one number or one a dimension.
+    - `padding`: of the convolution that this transposes: `"SAME"` or `"VALID"`; or what
+      is put around the enlarged `x`: a number or pairs.
+    - `rhs_dilation`, `layout`, `precision`, `preferred_element_type`: as for `conv`.
+    - `transpose_kernel`: whether the window is reversed and its features swapped.
+
+    **Returns:** the layout of `x`, with `O` features.
+
+    **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
+
+    >>> import jax.numpy as jnp
+    >>> conv_transpose(jnp.ones((1, 4, 4, 3)), jnp.ones((3, 3, 3, 2)), strides=2).shape
+    (1, 8, 8, 2)
+    """
+    x, w = conv_op.array(0, x), conv_op.array(1, w)
+    layout = _layout("conv_transpose", x, w, layout)
+    count = x.ndim - 2
+    filters = LAYOUTS[layout]
+    strides = _each("conv_transpose", "strides", strides, count)
+    padding = _padding("conv_transpose", padding, count)
+    rhs_dilation = _each("conv_transpose", "rhs_dilation", rhs_dilation, count)
+    takes = w.shape[filters.index("O" if transpose_kernel else "I")]
+    features = x.shape[layout.index("C")]
+    if features != takes:
+        raise ShapeError(
+            f"conv_transpose: x, {show(x)}, has {features} features, but w, {show(w)}, "
+            f"takes {takes} ({filters}, transpose_kernel={transpose_kernel})"
+        )
+    (out,) = retile.evaluate(
+        lambda x, w: [
+            jax.lax.conv_transpose(
+                x,
+                w,
+                strides,
+                padding,
+                rhs_dilation,
+                (layout, filters, layout),
+                transpose_kernel,
+                precision,
+                preferred_element_type,
+            )
+        ],
+        x,
+        w,
+    )
+    return out
+
+
+def conv_general_dilated(
+    x: ArrayLike,
+    w: ArrayLike,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> jax.Array:
+    """Convolve with every dimension and parameter free.
+
+    The arguments and the result of `jax.lax.conv_general_dilated`, to the bit.
+
+    **Arguments:**
+
+    - `x`, `w`: of one rank and dtype.
+    - others: as `jax.lax.conv_general_dilated` takes them.
+
+    **Returns:** the layout that `dimension_numbers` give the result.
+
+    **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
+
+    >>> import jax.numpy as jnp
+    >>> conv_general_dilated(jnp.ones((1, 2, 5)), jnp.ones((4, 2, 3)), (1,), "VALID").shape
+    (1, 4, 3)
+    """
+    x, w = conv_op.array(0, x), conv_op.array(1, w)
+    if x.ndim != w.ndim:
+        raise ShapeError(f"conv: x is {show(x)} and w is {show(w)}; give both one rank")
+    numbers = jax.lax.conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    conv_dims.check(
+        x,
+        w,
+        dimension_numbers=numbers,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+    )
+    params = retile.canonical_params(
+        "conv",
+        jax.lax.conv_general_dilated,
+        jax.lax.conv_general_dilated_p,
+        (x, w),
+        window_strides=tuple(window_strides),
+        padding=padding if isinstance(padding, str) else tuple(map(tuple, padding)),
+        lhs_dilation=None if lhs_dilation is None else tuple(lhs_dilation),
+        rhs_dilation=None if rhs_dilation is None else tuple(rhs_dilation),
+        dimension_numbers=numbers,
+        feature_group_count=feature_group_count,
+        batch_group_count=batch_group_count,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
+        out_sharding=out_sharding,
+    )
+    return conv_op(x, w, **params)
+
+
+def _layout(name: str, x, w, layout: str | None) -> str:
+    if layout is None:
+        layout = {3: "NWC", 4: "NHWC", 5: "NDHWC"}.get(x.ndim, "")
+        if not layout:
+            raise ShapeError(
+                f"{name}: x is {show(x)}; it must have 1, 2 or 3 spatial dimensions, "
+                "so rank 3, 4 or 5 (use conv_general_dilated for others)"
+            )
+    if layout not in LAYOUTS:
+        raise ParameterError(
+            f"{name}: layout={layout!r} is unknown; it takes {', '.join(LAYOUTS)}"
+        )
+    if not x.ndim == w.ndim == len(layout):
+        raise ShapeError(
+            f"{name}: layout {layout} wants x and w ({LAYOUTS[layout]}) of rank "
+            f"{len(layout)}, but x is {show(x)} and w is {show(w)}"
+        )
+    return layout
+
+
+def _each(name: str, what: str, value, count: int) -> tuple[int, ...]:
+    found = (value,) * count if isinstance(value, int) else tuple(value)
+    if len(found) != count or any(not isinstance(v, int) or v < 1 for v in found):
+        raise ParameterError(
+            f"{name}: {what}={value!r}; give one positive integer, or {count} of them"
+        )
+    return found
+
+
+def _padding(name: str, padding: Padding, count: int):
+    if isinstance(padding, str):
+        if padding.upper() not in ("SAME", "SAME_LOWER", "VALID"):
+            raise ParameterError(
+                f"{name}: padding={padding!r} is unknown; it takes SAME, SAME_LOWER, "
+                "VALID, a number, or a pair (low, high) a dimension"
+            )
+        return padding.upper()
+    if isinstance(padding, int):
+        return ((padding, padding),) * count
+    pairs = tuple((p, p) if isinstance(p, int) else tuple(p) for p in padding)
+    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
+        raise ParameterError(
+            f"{name}: padding={padding!r}; give {count} pairs (low, high)"
+        )
+    return pairs
+
+
+def _reference(x, w, **params):
+    return jax.lax.conv_general_dilated_p.bind(x, w, **params)
+
+
+def _transpose(cotangents, operands, at, aval, call, params):
+    return retile.transpose_of(conv_op, cotangents, operands, at, aval, call, params)
+
+
+def _fold(operands, axes, axis_data, call: Call, params):
+    primitive = jax.lax.conv_general_dilated_p
+    return retile.fold_as(primitive, operands, axes, axis_data, params, call.target)
+
+
+def _saveable(avals, params):
+    del avals
+    return jax.lax.conv_general_dilated_p, params
+
+
+def from_conv_general_dilated(params, avals=()) -> tuple:
+    """Return the operation and parameters that are a `conv_general_dilated` equation.
+
+    **Arguments:**
+
+    - `params`: of the equation.
+    - `avals`: its operands' types, not needed.
+    """
+    del avals
+    return conv_op, dict(params)
+
+
+def _retiled(operands, params, target):
+    op, own = from_conv_general_dilated(params)
+    return op.bind(operands, Call(_PLAIN.given, target=target), own)
+
+
+conv_op = define(
+    "conv",
+    reference=_reference,
+    sharding=conv_dims.rule,
+    linear=(0, 1),
+    transpose=_transpose,
+    fold=_fold,
+    typed_by_reference=True,
+    cost=conv_dims.cost,
+    check=conv_dims.check,
+    saveable_as=_saveable,
+)
+retile.retile(jax.lax.conv_general_dilated_p, _retiled)
