@@ -105,8 +105,8 @@ def test_by_hand():
 
 @pytest.mark.parametrize("size", [(0, 4, 4), (4, 0, 4), (4, 4, 0), (0, 0, 0)])
 def test_an_empty_product_reads_nothing_and_writes_its_zeros(size):
-    moved = matmul_traffic(*size, 2, 2, 2)
-    assert moved == Traffic(0, 0, 0, size[0] * size[1] * 2, 0)
+    m, n, k = size
+    assert matmul_traffic(m, n, k, 2, 2, 2) == Traffic(0, 0, 0, m * n * 2, 0)
 
 
 def test_four_bit_operands_take_half_a_byte():
@@ -121,10 +121,11 @@ def test_a_tile_larger_than_the_array_is_the_array():
 def _simulate_levels(sizes, outer, inner, accumulator):
     """The inner level's operand reads, and the accumulator in and out, step by step."""
     moved = Counter()
+    tile = (inner[0], inner[1], inner[2])
     for rows in _blocks(sizes[0], outer[0]):
         for cols in _blocks(sizes[1], outer[1]):
             for index, depth in enumerate(_blocks(sizes[2], outer[2])):
-                one = _simulate(rows, cols, depth, *inner, (2, 2, accumulator), None)
+                one = _simulate(rows, cols, depth, *tile, (2, 2, accumulator), None)
                 moved.update(a=one.a, b=one.b, out=one.out, steps=one.steps)
                 moved["out_read"] += one.out if index else 0
     return Traffic(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tilejax.errors import ParameterError
@@ -10,7 +10,7 @@ from tilejax.targets.figures import dtype_key
 from tilejax.targets.table import Table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Cost:
     """Hold the work of an operation, true sizes, without padding.
 
@@ -34,16 +34,23 @@ class Cost:
     2048.0
     """
 
-    flops: Mapping[str, float] = field(default_factory=dict)
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    transcendentals: float = 0.0
-    elementwise: Mapping[str, float] = field(default_factory=dict)
-    dtype: InitVar[Any] = None
+    flops: Mapping[str, float]
+    bytes_read: float
+    bytes_written: float
+    transcendentals: float
+    elementwise: Mapping[str, float]
 
-    def __post_init__(self, dtype: Any) -> None:
+    def __init__(
+        self,
+        flops: Mapping[Any, float] | float = 0.0,
+        bytes_read: float = 0.0,
+        bytes_written: float = 0.0,
+        transcendentals: float = 0.0,
+        elementwise: Mapping[Any, float] | None = None,
+        *,
+        dtype: Any = None,
+    ) -> None:
         """Name the dtypes, and check the amounts."""
-        flops: Any = self.flops
         if not isinstance(flops, Mapping):
             if dtype is None and flops:
                 raise ParameterError(
@@ -51,8 +58,15 @@ class Cost:
                     "mapping from dtype to operations"
                 )
             flops = {dtype: flops} if flops else {}
-        object.__setattr__(self, "flops", _by_key(flops))
-        object.__setattr__(self, "elementwise", _by_key(self.elementwise))
+        values = {
+            "flops": _by_key(flops),
+            "bytes_read": bytes_read,
+            "bytes_written": bytes_written,
+            "transcendentals": transcendentals,
+            "elementwise": _by_key(elementwise or {}),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
         amounts = {
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
