@@ -18,6 +18,7 @@ from tilejax.lowering.kernels.tiles import (
     fit,
     float_like,
     round_up,
+    sublanes,
 )
 
 
@@ -149,12 +150,11 @@ class ConvPlan:
 
         def index(*step):
             group, batch, *at, features, channels = place(*step)
-            starts = [i * axis.tile for i, axis in zip(at, self.axes, strict=True)]
-            lane = features if self.depthwise else channels
-            return (
-                *(0, 0 if self.depthwise else group, batch),
-                *(*starts, lane * self.x_tile),
-            )
+            starts = (axis.start(i) for i, axis in zip(at, self.axes, strict=True))
+            tile = features if self.depthwise else channels
+            tiles = self.feature_tiles if self.depthwise else self.channel_tiles
+            lane = 0 if tiles == 1 else tile * self.x_tile
+            return (0, 0 if self.depthwise else group, batch, *starts, lane)
 
         # Windows of neighbouring tiles overlap, so their starts are given in elements,
         # and then they are for every axis.
@@ -230,6 +230,7 @@ def plan_conv(
         *(x.shape[1:-1], w.shape[:-2], strides, padding),
         *(lhs_dilation or ones, rhs_dilation or ones),
         (config.depth, config.height, config.width),
+        sublanes(x.dtype),
     )
     depthwise = channels == 1 and groups > 1
     dtype = jnp.dtype(jnp.promote_types(x.dtype, w.dtype))

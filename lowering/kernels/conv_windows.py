@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tilejax.errors import ParameterError, ShapeError
-from tilejax.lowering.kernels.tiles import ceil_div, fit
+from tilejax.lowering.kernels.tiles import ceil_div, fit, round_up
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -47,6 +47,7 @@ class Axis:
     lhs_dilation: int
     rhs_dilation: int
     tile: int = 1
+    align: int = 1
 
     @property
     def out(self) -> int:
@@ -73,13 +74,25 @@ class Axis:
 
     @property
     def window(self) -> int:
-        """Return the places of a phase that a tile of outputs reads."""
-        return self.tile + self.reach
+        """Return the places of a phase that a block holds for a tile of outputs.
+
+        One that does not span its axis is filled up to whole hardware tiles.
+        """
+        align = 1 if self.tiles == 1 else self.align
+        return round_up(self.tile + self.reach, align)
 
     @property
     def places(self) -> int:
-        """Return the places of a phase that all tiles read."""
-        return self.tiles * self.tile + self.reach
+        """Return the places of a phase that all windows cover."""
+        return (self.tiles - 1) * self.tile + self.window
+
+    def start(self, tile):
+        """Return the first place of the window of a tile, which may be traced.
+
+        It is a plain zero where there is one tile: Mosaic wants to see that a window
+        starts at a whole hardware tile, and does not know that the index is zero.
+        """
+        return 0 if self.tiles == 1 else tile * self.tile
 
     def tap(self, index):
         """Return (phase, first place) that a tap reads; `index` may be traced."""
@@ -100,6 +113,7 @@ def make_axes(
     lhs_dilation: Sequence[int],
     rhs_dilation: Sequence[int],
     tiles: Sequence[int] = (1, 1, 1),
+    align: int = 1,
 ) -> tuple[Axis, Axis, Axis]:
     """Describe a convolution of 1, 2 or 3 spatial axes as one of 3.
 
@@ -109,6 +123,7 @@ def make_axes(
     - `strides`, `lhs_dilation`, `rhs_dilation`: One or more, for each axis.
     - `padding`: (low, high) for each axis; negative values crop.
     - `tiles`: Outputs a tile, along depth, height and width.
+    - `align`: What a block of the width must be a multiple of.
 
     **Returns:**
 
@@ -148,8 +163,8 @@ def make_axes(
         size, taps, stride, (low, high), lhs, rhs = row
         axes.append(Axis(size, taps, stride, low, high, lhs, rhs))
     depth, height, width = (
-        dataclasses.replace(axis, tile=max(1, fit(tile, axis.out)))
-        for axis, tile in zip(axes, tiles, strict=True)
+        dataclasses.replace(axis, tile=max(1, fit(tile, axis.out)), align=unit)
+        for axis, tile, unit in zip(axes, tiles, (1, 1, align), strict=True)
     )
     return depth, height, width
 
