@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from tilejax._jax import naming
 from tilejax.errors import ArgumentError
 from tilejax.front.stages import Lowered, Traced, last_of
 from tilejax.front.tile import Plan, plan_of, tiled
@@ -57,9 +58,10 @@ def jit(
         return partial(jit, target=target, passes=passes, **options)
     if not callable(fun):
         raise ArgumentError(
-            f"tilejax.jit takes a function, not {type(fun).__name__} {fun!r}; options "
-            "are given by keyword"
+            f"tilejax.jit: Expected a callable value, got {type(fun).__name__} "
+            f"{fun!r}; options are given by keyword"
         )
+    naming.check_callable(fun)
     plan = plan_of(target, passes)
     jitted = jax.jit(tiled(fun, plan), **options)
     again = partial(_again, fun, plan, options)
@@ -77,7 +79,7 @@ def _again(fun: Callable, plan: Plan, options: dict, args, kwargs):
         return fun(*args, **kwargs)
 
     fresh.__wrapped__ = fun  # pyright: ignore
-    fresh.__name__ = getattr(fun, "__name__", "fun")
+    fresh.__name__ = naming.name_of(fun)
     return last_of(
         lambda: jax.jit(tiled(fresh, plan), **options).trace(*args, **kwargs)
     )

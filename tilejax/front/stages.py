@@ -20,6 +20,11 @@ class _Stage:
     def __getattr__(self, name: str):
         return getattr(self._stage, name)
 
+    # For `isinstance(stage, jax.stages.Lowered)` and its like.
+    @property
+    def __class__(self):
+        return type(self._stage)
+
     def __repr__(self) -> str:
         return f"tilejax.{type(self).__name__}({self._stage!r})"
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from tilejax import options as _options, targets
-from tilejax._jax import jaxprs
+from tilejax._jax import jaxprs, naming
 from tilejax.passes import pipeline
 from tilejax.passes.place import placing
 from tilejax.passes.record import PassRecord
@@ -84,13 +84,20 @@ def plan_of(
 def tiled(fun: Callable, plan: Plan) -> Callable:
     """Return a function that traces `fun`, runs the passes and evaluates the result.
 
-    It holds `fun` weakly: the caller keeps `fun` alive.
+    It may hold `fun` weakly: the caller keeps `fun` alive.
     """
     try:
         known = _KNOWN.setdefault(fun, {})
-        return known.setdefault(plan, _tiled(fun, plan))
-    except TypeError:  # a callable that has no hash, or cannot be held weakly
-        return _tiled(fun, plan, keep=fun)
+    except TypeError:  # it has no hash, or cannot be held weakly
+        return _tiled(fun, plan, lambda: fun)
+    if type(fun).__hash__ is object.__hash__:
+        return known.setdefault(plan, _tiled(fun, plan, weakref.ref(fun)))
+    # An equal object may be the key, as of methods, and it may go before this one.
+    found = known.get(plan, lambda: None)()
+    if found is None:
+        found = _tiled(fun, plan, lambda: fun)
+        known[plan] = weakref.ref(found)
+    return found
 
 
 def _hashable(passes: pipeline.Choice):
@@ -99,9 +106,7 @@ def _hashable(passes: pipeline.Choice):
     return tuple(passes) if isinstance(passes, list) else passes
 
 
-def _tiled(fun: Callable, plan: Plan, keep: Callable | None = None) -> Callable:
-    held = (lambda: keep) if keep is not None else weakref.ref(fun)
-
+def _tiled(fun: Callable, plan: Plan, held: Callable) -> Callable:
     def run(*args, **kwargs):
         inner = held()
         assert inner is not None
@@ -112,12 +117,30 @@ def _tiled(fun: Callable, plan: Plan, keep: Callable | None = None) -> Callable:
         )
         return rebuild(jaxprs.evaluate(made.after, *given))
 
-    _like(run, fun)
+    naming.like(run, fun)
     try:
         run.__signature__ = inspect.signature(fun)  # pyright: ignore
     except (TypeError, ValueError):
         pass  # a builtin without a signature: JAX asks for none either
     return run
+
+
+@dataclass(frozen=True)
+class _Static:
+    """An argument without dynamic leaves; it reaches the function as it is."""
+
+    value: Any
+
+
+def _hide_static(args: tuple, kwargs: dict, is_dynamic: Callable) -> tuple[tuple, dict]:
+    def hidden(arg):
+        return arg if any(map(is_dynamic, jax.tree.leaves(arg))) else _Static(arg)
+
+    return tuple(map(hidden, args)), {k: hidden(v) for k, v in kwargs.items()}
+
+
+def _shown(arg):
+    return arg.value if isinstance(arg, _Static) else arg
 
 
 def tile_call(
@@ -134,6 +157,7 @@ def tile_call(
     What was made, the dynamic leaves, and a function from the program's outputs to
     what `fun` returns.
     """
+    args, kwargs = _hide_static(args, kwargs, is_dynamic)
     leaves, tree = jax.tree.flatten((args, kwargs))
     dynamic = [is_dynamic(x) for x in leaves]
     given = [x for x, d in zip(leaves, dynamic, strict=True) if d]
@@ -143,7 +167,8 @@ def tile_call(
         there = iter(values)
         full = [next(there) if d else x for x, d in zip(leaves, dynamic, strict=True)]
         args, kwargs = jax.tree.unflatten(tree, full)
-        out = fun(*args, **kwargs)
+        kwargs = {name: _shown(arg) for name, arg in kwargs.items()}
+        out = fun(*map(_shown, args), **kwargs)
         if plan.is_array is None:
             return out
         flat, out_tree = jax.tree.flatten(out)
@@ -152,7 +177,7 @@ def tile_call(
         static_outs[:] = [arrays, kept, out_tree]
         return [x for x, a in zip(flat, arrays, strict=True) if a]
 
-    _like(on_dynamic, fun)
+    naming.name_arguments(on_dynamic, fun, args, kwargs, dynamic)
     before, out_tree = jaxprs.trace(on_dynamic, *given)
 
     def rebuild(outs):
@@ -163,14 +188,7 @@ def tile_call(
         full = [next(there) if a else x for x, a in zip(kept, arrays, strict=True)]
         return jax.tree.unflatten(full_tree, full)
 
-    return _tile(before, plan, getattr(fun, "__name__", "?")), given, rebuild
-
-
-def _like(made: Callable, fun: Callable) -> None:
-    """Give `made` the names of `fun`, but no reference to it."""
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        if hasattr(fun, name):
-            setattr(made, name, getattr(fun, name))
+    return _tile(before, plan, naming.name_of(fun)), given, rebuild
 
 
 def _tile(before, plan: Plan, name: str) -> Tiled:
