@@ -209,6 +209,11 @@ def _renamed(effects, names: dict[Var, Atom]):
     }
 
 
+def context_of(eqn: Eqn) -> Any:
+    """Return a context manager for the settings and mesh the equation was traced in."""
+    return eqn.ctx.manager
+
+
 def scope_of_call(eqn: Eqn) -> Any:
     """Return the name stack that JAX gives to the body of a nested `jit`."""
     stack = eqn.source_info.name_stack

@@ -88,7 +88,7 @@ class FilterJit:
     """A function compiled by `filter_jit`: call it, `lower` it or `tile` it."""
 
     def __init__(self, fun: Callable, plan: Plan, compiled: Callable):
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())
         self._fun = fun
         self._plan = plan
         self._compiled = compiled

@@ -1,5 +1,7 @@
 """`tilejax.jit`: `jax.jit` of a function that the passes have gone through."""
 
+import functools
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,7 +11,7 @@ import jax
 from tilejax._jax import naming
 from tilejax.errors import ArgumentError
 from tilejax.front.stages import Lowered, Traced, last_of
-from tilejax.front.tile import Plan, plan_of, tiled
+from tilejax.front.tile import Plan, Tiled, plan_of, tiled
 from tilejax.passes.pipeline import Choice
 
 
@@ -37,8 +39,9 @@ def jit(
 
     **Returns:**
 
-    What `jax.jit` returns, whose `lower` and `trace` also know what the passes did:
-    `f.lower(x).as_text("tiled")`; `f.tile(x)` gives the programs before and after.
+    A `Jit`, to be used as what `jax.jit` returns; its `lower` and `trace` also know
+    what the passes did (`f.lower(x).as_text("tiled")`), and `f.tile(x)` gives the
+    programs before and after them.
 
     **Raises:**
 
@@ -63,16 +66,56 @@ def jit(
         )
     naming.check_callable(fun)
     plan = plan_of(target, passes)
-    jitted = jax.jit(tiled(fun, plan), **options)
-    again = partial(_again, fun, plan, options)
-    jitted.__wrapped__ = fun
-    jitted.tile = lambda *args, **kwargs: again(args, kwargs)
-    jitted.trace = _staged(jitted.trace, Traced, again)
-    jitted.lower = _staged(jitted.lower, Lowered, again)
-    return jitted
+    return Jit(fun, plan, jax.jit(tiled(fun, plan), **options), options)
 
 
-def _again(fun: Callable, plan: Plan, options: dict, args, kwargs):
+class Jit:
+    """A function compiled by `jit`: call it, `trace`, `lower` or `tile` it.
+
+    An object of its own, since `functools.wraps` would copy what is set on JAX's into
+    whatever wraps it, `jax.grad(f)` for one.
+    """
+
+    def __init__(self, fun: Callable, plan: Plan, jitted: Any, options: dict):
+        functools.update_wrapper(self, fun, updated=())
+        self._jitted = jitted
+        self._again = partial(_again, fun, plan, options)
+
+    def __call__(self, /, *args, **kwargs):
+        """Run the function, compiled for arguments such as these."""
+        return self._jitted(*args, **kwargs)
+
+    def __get__(self, instance, owner=None):
+        """Bind a method, as a function does."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<tilejax.jit of {self.__wrapped__!r}>"  # pyright: ignore
+
+    def trace(self, /, *args, **kwargs) -> Traced:
+        """Trace for arguments such as these, as `jax.jit(f).trace`."""
+        stage = self._jitted.trace(*args, **kwargs)
+        return Traced(stage, lambda: self._again(args, kwargs))
+
+    def lower(self, /, *args, **kwargs) -> Lowered:
+        """Lower for arguments such as these, as `jax.jit(f).lower`."""
+        stage = self._jitted.lower(*args, **kwargs)
+        return Lowered(stage, lambda: self._again(args, kwargs))
+
+    def eval_shape(self, /, *args, **kwargs):
+        """Return the types of the results, as `jax.jit(f).eval_shape`."""
+        return self._jitted.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forget what was compiled, as `jax.jit(f).clear_cache`."""
+        self._jitted.clear_cache()
+
+    def tile(self, /, *args, **kwargs) -> Tiled:
+        """Return the programs before and after the passes, and what each pass did."""
+        return self._again(args, kwargs)
+
+
+def _again(fun: Callable, plan: Plan, options: dict, args, kwargs) -> Tiled:
     """Trace anew, past JAX's caches, to see what the passes do."""
 
     def fresh(*args, **kwargs):
@@ -83,12 +126,3 @@ def _again(fun: Callable, plan: Plan, options: dict, args, kwargs):
     return last_of(
         lambda: jax.jit(tiled(fresh, plan), **options).trace(*args, **kwargs)
     )
-
-
-def _staged(stage: Callable, made: type, again: Callable) -> Callable:
-    def run(*args, **kwargs):
-        return made(stage(*args, **kwargs), lambda: again(args, kwargs))
-
-    run.__doc__ = stage.__doc__
-    run.__name__ = getattr(stage, "__name__", made.__name__)
-    return run

@@ -13,6 +13,8 @@ from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.raise_lax import raise_lax
+from tilejax.passes.raise_softmax import raise_softmax
 from tilejax.passes.record import PassRecord, collecting
 from tilejax.passes.simplify import simplify
 
@@ -25,6 +27,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold", fold_constants),
     ("simplify", simplify),
     ("cse", merge_common),
+    ("raise_softmax", raise_softmax),
+    ("raise_lax", raise_lax),
     ("dce", drop_dead),
 )
 

@@ -1,0 +1,26 @@
+"""Who reads a value."""
+
+from collections.abc import Sequence
+
+from tilejax._jax.jaxprs import Atom, Eqn, Program, is_literal
+
+
+class Uses:
+    """The readers of each value of one body: equations, and its outputs."""
+
+    def __init__(self, body: Program):
+        self._readers: dict[Atom, set[int]] = {}
+        for eqn in body.eqns:
+            for v in eqn.invars:
+                if not is_literal(v):
+                    self._readers.setdefault(v, set()).add(id(eqn))
+        self._outputs = {v for v in body.outvars if not is_literal(v)}
+
+    def outside(self, matched: Sequence[Eqn]) -> bool:
+        """Say whether a result of the equations, but the last's, is read elsewhere."""
+        inside = {id(eqn) for eqn in matched}
+        return any(
+            v in self._outputs or self._readers.get(v, set()) - inside
+            for eqn in matched[:-1]
+            for v in eqn.outvars
+        )
