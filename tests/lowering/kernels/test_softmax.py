@@ -47,7 +47,7 @@ def operands(rng, shape, dtype):
 
 
 @pytest.mark.parametrize("config", [WHOLE, TILED], ids=["whole", "tiled"])
-@pytest.mark.parametrize(("number", "shape"), enumerate(SHAPES))
+@pytest.mark.parametrize(("number", "shape"), list(enumerate(SHAPES)))
 def test_softmax_and_its_gradient_agree_for_every_shape(rng, number, shape, config):
     check(*operands(rng, shape, "float32"), number % 2 == 1, config)
 
@@ -88,7 +88,9 @@ def test_softmax_treats_infinities_and_nan_as_jax_does(rng, log, config):
 @pytest.mark.parametrize("columns", [256, 128], ids=["whole", "tiled"])
 def test_softmax_has_no_race_and_reads_no_padding(rng, checking, columns):
     log = columns == 256
-    check(*operands(rng, (11, 200), "float32"), log, SoftmaxConfig(8, columns), checking)
+    check(
+        *operands(rng, (11, 200), "float32"), log, SoftmaxConfig(8, columns), checking
+    )
 
 
 @pytest.mark.parametrize("columns", [128, 512], ids=["tiled", "whole"])
