@@ -1,4 +1,4 @@
-"""What the tests of passes share: an evaluator of their own, and one check of a pass."""
+"""What the tests of passes share: an evaluator of their own, a check of a pass."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -52,9 +52,13 @@ def test_fold_never_makes_more_of_less(after, names):
 
 def test_fold_keeps_to_its_limit(after, names):
     big = np.ones(100, np.float32)
-    kept = after(partial(fold_constants, max_elements=99), lambda x: x + lax.neg(big), big)
+    kept = after(
+        partial(fold_constants, max_elements=99), lambda x: x + lax.neg(big), big
+    )
     assert names(kept) == ["neg", "add"]
-    done = after(partial(fold_constants, max_elements=100), lambda x: x + lax.neg(big), big)
+    done = after(
+        partial(fold_constants, max_elements=100), lambda x: x + lax.neg(big), big
+    )
     assert names(done) == ["add"]
 
 

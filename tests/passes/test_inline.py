@@ -92,8 +92,10 @@ def test_inline_keeps_scopes_and_the_users_line():
     assert scope(eqn) == "outer/jit(named)/inner"
     found = source(eqn)
     assert found is not None and found.function.endswith("named")
-    text = jax.jit(lambda x: evaluate(inline_calls(before), x)).lower(1.0).as_text(
-        debug_info=True
+    text = (
+        jax.jit(lambda x: evaluate(inline_calls(before), x))
+        .lower(1.0)
+        .as_text(debug_info=True)
     )
     assert "outer/jit(named)/inner/sin" in text
 

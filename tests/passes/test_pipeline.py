@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,7 @@ def test_records_say_what_was_done():
     program, records = run(before)
     assert records[0].before == count(before)
     assert records[-1].after == count(program)
-    for one, next_one in zip(records, records[1:], strict=False):
+    for one, next_one in itertools.pairwise(records):
         assert one.after == next_one.before
     assert all(r.seconds >= 0 for r in records)
     assert records[0].notes == {"inlined jit": 2}
