@@ -8,9 +8,10 @@ from typing import Any
 import jax
 from jax.sharding import AbstractDevice
 
-from tilejax import options as _options, targets
+from tilejax import targets
 from tilejax._jax import partition as _partition, primitives as _p
 from tilejax.errors import DeclarationError, TargetError
+from tilejax.options import current as options_in_force
 from tilejax.primitives import parts
 from tilejax.primitives.call import Call, batched
 from tilejax.primitives.op import Op
@@ -108,7 +109,7 @@ def choose(
     - `target`: a `tilejax.targets.Target`.
     - `avals`: the types of one member of a batch, as `reference` gets them.
     """
-    wish = _options.current().kernels
+    wish = options_in_force().kernels
     kernel = find(op, part, target)
     if kernel is None:
         return Choice("reference", f"no {part} kernel for {target.name}")
@@ -157,7 +158,7 @@ def _device(record):
 
 
 def _record(op: Op, call: Call, platform: str):
-    name = call.target or _options.current().target
+    name = call.target or options_in_force().target
     if name is None:
         return _of_platform(platform)
     record = targets.get(name)

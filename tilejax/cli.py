@@ -37,6 +37,23 @@ COMMANDS = (
         module="tilejax.report.doctor",
         arguments={"--json": {"action": "store_true", "help": "print JSON"}},
     ),
+    Command(
+        name="demo",
+        help="train a small transformer on Python's manual and explain its step",
+        module="tilejax.demo.run",
+        arguments={
+            "--steps": {"type": int, "default": 300, "help": "steps in all (300)"},
+            "--checkpoint": {
+                "default": ".tilejax/demo.checkpoint",
+                "metavar": "FILE",
+                "help": "where the run is saved (.tilejax/demo.checkpoint)",
+            },
+            "--fresh": {
+                "action": "store_true",
+                "help": "start anew, whatever the checkpoint holds",
+            },
+        },
+    ),
 )
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import jax
 
-from tilejax import options as _options, targets
+from tilejax import targets
 from tilejax._jax import jaxprs, naming
+from tilejax.options import current as options_in_force
 from tilejax.passes import pipeline
 from tilejax.passes.place import placing
 from tilejax.passes.record import PassRecord
@@ -194,7 +195,7 @@ def tile_call(
 def _tile(before, plan: Plan, name: str) -> Tiled:
     """Run the passes over a program, and record them where somebody collects."""
     passes = dict(plan.passes) if isinstance(plan.passes, frozenset) else plan.passes
-    fast = _options.current().fast_math
+    fast = options_in_force().fast_math
     after, records = pipeline.run(before, passes, fast_math=fast)
     if plan.target is not None:
         after = placing(plan.target)(after)

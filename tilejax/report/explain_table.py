@@ -2,7 +2,8 @@
 
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -12,14 +13,17 @@ from tilejax.report.explain import Explanation, KernelRecord
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def render(found: Explanation, width: int = 140) -> str:
+def render(found: Explanation, width: int = 130) -> str:
     """Return the tables as text of at most `width` columns."""
     out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=False)
+    console = Console(
+        file=out, width=width, force_terminal=False, markup=False, highlight=False
+    )
     console.print(f"{found.name} on {found.target}")
     console.print(_passes(found))
     if found.kernels:
-        console.print(_kernels(found.kernels))
+        console.print(_kernels(found.kernels, width))
+        console.print(_reasons(found.kernels))
     console.print(_summary(found))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -32,35 +36,68 @@ def _passes(found: Explanation) -> Table:
     return table
 
 
-def _kernels(kernels: Sequence[KernelRecord]) -> Table:
+@dataclass(frozen=True)
+class _Column:
+    """A column: its heading, its cell, and the least width of a table that has it."""
+
+    title: str
+    cell: Callable[[KernelRecord, int], str]
+    least: int = 0
+    right: bool = False
+
+
+_COLUMNS = (
+    _Column("operation", lambda k, n: _operation(k, n)),
+    _Column("runs as", lambda k, n: _runs_as(k)),
+    _Column("operands", lambda k, n: " ".join(k.shapes), least=100),
+    _Column("operations", lambda k, n: number(k.flops * n), right=True),
+    _Column("bytes", lambda k, n: number(k.bytes * n), right=True),
+    _Column("op/B", lambda k, n: f"{k.intensity:.3g}", least=90, right=True),
+    _Column("modelled", lambda k, n: _modelled(k.seconds, k.at_least, n), right=True),
+    _Column("bound", lambda k, n: k.bound or "?", least=120),
+    _Column("source", lambda k, n: _short(k.source)),
+)
+
+
+def _kernels(kernels: Sequence[KernelRecord], width: int) -> Table:
+    """The heavy equations; equal ones share a row, reasons stand below."""
     table = Table(title="Heavy equations", title_justify="left")
-    for name in ("operation", "runs as", "operands", "operations", "bytes", "op/B"):
+    columns = [c for c in _COLUMNS if width >= c.least]
+    for c in columns:
         table.add_column(
-            name, justify="right" if name in ("operations", "bytes", "op/B") else "left"
+            c.title,
+            justify="right" if c.right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
         )
-    table.add_column("modelled", justify="right")
-    table.add_column("bound")
-    table.add_column("why")
-    table.add_column("source", overflow="fold")
     for record, times in Counter(kernels).items():
-        part = "" if record.part == "forward" else f" {record.part}"
-        runs = times * (record.times or 1)
-        again = f" x{runs}" if runs > 1 else ""
-        again += " x?" if record.times is None else ""
-        config = "" if record.config is None else f" {record.config}"
-        table.add_row(
-            f"{record.primitive}{part}{again}",
-            record.impl + config,
-            " ".join(record.shapes),
-            number(record.flops * times),
-            number(record.bytes * times),
-            f"{record.intensity:.3g}",
-            _modelled(record.seconds, record.at_least, times),
-            record.bound or "?",
-            record.reason,
-            _short(record.source),
-        )
+        table.add_row(*(c.cell(record, times) for c in columns))
     return table
+
+
+def _reasons(kernels: Sequence[KernelRecord]) -> str:
+    """Why what runs, each reason once with the operations it holds for."""
+    found: dict[str, list[str]] = {}
+    for record in kernels:
+        names = found.setdefault(f"{record.impl}: {record.reason}", [])
+        name = f"{record.primitive}{_part(record)}"
+        if name not in names:
+            names.append(name)
+    return "\n".join(f"{why} ({', '.join(names)})" for why, names in found.items())
+
+
+def _operation(record: KernelRecord, times: int) -> str:
+    runs = times * (record.times or 1)
+    again = f" x{runs}" if runs > 1 else ""
+    return f"{record.primitive}{_part(record)}{again}" + " x?" * (record.times is None)
+
+
+def _part(record: KernelRecord) -> str:
+    return "" if record.part == "forward" else f" {record.part}"
+
+
+def _runs_as(record: KernelRecord) -> str:
+    return record.impl if record.config is None else f"{record.impl} {record.config}"
 
 
 def _summary(found: Explanation) -> str:

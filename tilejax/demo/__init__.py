@@ -1,0 +1,1 @@
+"""The main job: a small transformer that learns to write like Python's manual."""
