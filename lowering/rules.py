@@ -68,7 +68,7 @@ def register_kernel(
             f"{op.name} has a {part} kernel for {target} already, from "
             f"{_KERNELS[key].run.__module__}"
         )
-    platform = _platform(target)
+    platform = platform_of(target)
     kernel = _KERNELS[key] = Kernel(op, part, target, run, configs)
     primitive = getattr(op, f"{part}_p")
     _partition.needs_devices(primitive)
@@ -76,7 +76,8 @@ def register_kernel(
     return kernel
 
 
-def _platform(target: str) -> str:
+def platform_of(target: str) -> str:
+    """Return the platform of a target or kind of target; raise `TargetError`."""
     found = {t.platform for t in map(targets.get, targets.names()) if _fits(target, t)}
     if len(found) != 1:
         kinds = sorted({targets.get(n).kind for n in targets.names()})

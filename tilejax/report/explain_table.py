@@ -49,7 +49,7 @@ class _Column:
 _COLUMNS = (
     _Column("operation", lambda k, n: _operation(k, n)),
     _Column("runs as", lambda k, n: _runs_as(k)),
-    _Column("operands", lambda k, n: " ".join(k.shapes), least=100),
+    _Column("operands", lambda k, n: _cut(" ".join(k.shapes)), least=100),
     _Column("operations", lambda k, n: number(k.flops * n), right=True),
     _Column("bytes", lambda k, n: number(k.bytes * n), right=True),
     _Column("op/B", lambda k, n: f"{k.intensity:.3g}", least=90, right=True),
@@ -90,6 +90,10 @@ def _operation(record: KernelRecord, times: int) -> str:
     runs = times * (record.times or 1)
     again = f" x{runs}" if runs > 1 else ""
     return f"{record.primitive}{_part(record)}{again}" + " x?" * (record.times is None)
+
+
+def _cut(text: str, most: int = 38) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _part(record: KernelRecord) -> str:
