@@ -109,7 +109,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--tiny", action="store_true", help="one layer, one run")
     options = parser.parse_args()
+    if options.tiny:
+        options.layers = options.repeat = 1
     start = time.perf_counter()
     program = train_step(options.layers)
     say = partial(print, flush=True)

@@ -10,7 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -153,6 +153,7 @@ RULES = (
 )
 
 
+@cache
 def _sources() -> list[Source]:
     paths = [*ROOT.glob("*.py")]
     for folder in FOLDERS:
