@@ -29,17 +29,28 @@ def gradients(model: Transformer, pieces: jax.Array, ops: Operations):
     return eqx.filter_value_and_grad(of)(model, pieces, ops)
 
 
-def make_step(optimiser: optax.GradientTransformation):
-    """Return the training step: (model, state, pieces) to (model, state, loss)."""
+def make_step(
+    optimiser: optax.GradientTransformation,
+    ops: Operations = TILED,
+    donate: Any = "all-except-first",
+):
+    """Return the training step: (model, state, pieces) to (model, state, loss).
+
+    **Arguments:**
+
+    - `ops`: `PLAIN` makes it plain JAX, compiled by Equinox.
+    - `donate`: as `equinox.filter_jit` takes it.
+    """
 
     def step(model: Transformer, state: Any, pieces: jax.Array):
-        value, grads = gradients(model, pieces, TILED)
+        value, grads = gradients(model, pieces, ops)
         updates, state = optimiser.update(
             grads, state, eqx.filter(model, eqx.is_inexact_array)
         )
         return eqx.apply_updates(model, updates), state, value
 
-    return filter_jit(step, donate="all-except-first")
+    compiler = eqx.filter_jit if ops is PLAIN else filter_jit
+    return compiler(step, donate=donate)
 
 
 def agreement(model: Transformer, pieces: jax.Array) -> tuple[float, float, float]:
