@@ -38,19 +38,19 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def _relu_slope(z):
+def _relu_back(z, ct):
     # Zero at zero, as jax.nn.relu's; that of maximum would be a half.
-    return jnp.where(z > 0, jnp.ones_like(z), jnp.zeros_like(z))
+    return jnp.where(z > 0, ct, jnp.zeros_like(ct))
 
 
-def _gelu_slope(z):
+def _gelu_back(z, ct):
     # JAX's derivative of erf asks exp for an accuracy that Mosaic does not implement.
     density = jnp.exp(-0.5 * z * z) * (2 * math.pi) ** -0.5
-    return 0.5 * (1 + jax.lax.erf(z * (0.5**0.5))) + z * density
+    return ct * (0.5 * (1 + jax.lax.erf(z * (0.5**0.5))) + z * density)
 
 
 # Those whose derivative cannot be left to JAX.
-_SLOPES = {"relu": _relu_slope, "gelu": _gelu_slope}
+_BACK = {"relu": _relu_back, "gelu": _gelu_back}
 
 
 def find_activation(name: str | None) -> Callable[[jax.Array], jax.Array] | None:
@@ -99,6 +99,6 @@ def pull_back(name: str | None, z: jax.Array, ct: jax.Array) -> jax.Array:
     activation = find_activation(name)
     if activation is None:
         return ct
-    if name in _SLOPES:
-        return ct * _SLOPES[name](z)
+    if name in _BACK:
+        return _BACK[name](z, ct)
     return jax.vjp(activation, z)[1](ct)[0]

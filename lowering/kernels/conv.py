@@ -1,4 +1,4 @@
-"""Convolution as products of windows and taps, for TPUs and what follows their model."""
+"""Convolution as products of windows and taps."""
 
 import functools
 from collections.abc import Sequence
@@ -35,7 +35,8 @@ def conv(
     """Convolve a channels-last input with a filter (correlate, as deep learning does).
 
     `jax.lax.conv_general_dilated` with the layouts `NHWC`, `HWIO`, `NHWC`, and their
-    likes for 1 and 3 spatial axes. The sum is kept in f32 (f64 for f64, int32 for int8).
+    likes for 1 and 3 spatial axes. The sum is kept in f32 (f64 for f64, int32 for
+    int8).
 
     **Arguments:**
 
@@ -79,9 +80,7 @@ def conv(
     out_dtype = conv_out_dtype(out_dtype, plan.dtype)
     sizes = [axis.out for axis in plan.axes]
     if plan.empty:
-        return jnp.zeros(
-            (plan.batch, *sizes[5 - x.ndim :], w.shape[-1]), out_dtype
-        )
+        return jnp.zeros((plan.batch, *sizes[5 - x.ndim :], w.shape[-1]), out_dtype)
     out = pl.pallas_call(
         functools.partial(_kernel, plan=plan),
         grid=(
@@ -132,7 +131,9 @@ def _kernel(x_ref, w_ref, out_ref, sum_ref, *, plan: ConvPlan):
             total += _product(window, w_ref[inner_tap], channel_step, plan)
     sum_ref[...] = total
 
-    @pl.when((channel_step == plan.channel_tiles - 1) & (outer_tap == plan.outer_taps - 1))
+    @pl.when(
+        (channel_step == plan.channel_tiles - 1) & (outer_tap == plan.outer_taps - 1)
+    )
     def _():
         out_ref[...] = sum_ref[...].astype(out_ref.dtype)
 

@@ -59,25 +59,54 @@ def conv_input_grad(
         ... ).shape
         (1, 8, 2)
     """
-    ones = (1,) * len(sizes)
-    lhs_dilation, rhs_dilation = lhs_dilation or ones, rhs_dilation or ones
     *taps, channels, features = w.shape
-    geometry = (sizes, taps, strides, padding, lhs_dilation, rhs_dilation)
-    axes = make_axes(*geometry)[3 - len(sizes) :]
+    params = turned_params(
+        *(tuple(sizes), tuple(taps), strides, padding, lhs_dilation, rhs_dilation)
+    )
     w = w.reshape(*taps, channels, groups, features // groups)
     w = jnp.flip(w, range(len(taps))).swapaxes(-3, -1)
     return conv(
         *(ct, w.reshape(*taps, features // groups, groups * channels)),
-        strides=lhs_dilation,
-        padding=[_turned_padding(axis) for axis in axes],
-        lhs_dilation=strides,
-        rhs_dilation=rhs_dilation,
+        **params,
         groups=groups,
         out_dtype=out_dtype,
         precision=precision,
         config=config,
         interpret=interpret,
     )
+
+
+def turned_params(
+    sizes: Sequence[int],
+    taps: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None,
+) -> dict[str, Any]:
+    """Return the parameters of the convolution that is the input's gradient.
+
+    **Arguments:**
+
+    - `sizes`, `taps`: Spatial sizes of the input and of the filter.
+    - The others as of `conv`.
+
+    **Returns:**
+
+    Keyword arguments of `conv`.
+
+        >>> turned_params((8,), (3,), (2,), ((0, 0),), None, None)["lhs_dilation"]
+        (2,)
+    """
+    ones = (1,) * len(sizes)
+    lhs_dilation, rhs_dilation = lhs_dilation or ones, rhs_dilation or ones
+    axes = make_axes(sizes, taps, strides, padding, lhs_dilation, rhs_dilation)
+    return {
+        "strides": lhs_dilation,
+        "padding": [_turned_padding(axis) for axis in axes[3 - len(sizes) :]],
+        "lhs_dilation": strides,
+        "rhs_dilation": rhs_dilation,
+    }
 
 
 def _turned_padding(axis: Axis) -> tuple[int, int]:
@@ -111,16 +140,16 @@ def conv_filter_grad(
     """Pull a cotangent back to the filter of `conv`.
 
     Each tap gathers, over batch and space, the products of what it read with the
-    cotangents of what it wrote. The sums of all taps are kept together, so that an input
-    window and a cotangent block are read once for all of them.
+    cotangents of what it wrote. The sums of all taps are kept together, so that an
+    input window and a cotangent block are read once for all of them.
 
     **Arguments:**
 
     - `x`: `[N, *S, C]`.
     - `ct`: `[N, *out, O]`.
     - `sizes`: Spatial sizes of the filter.
-    - The others as of `conv`; the tile's `depth`, `height` and `width` are the positions
-      that one step contracts.
+    - The others as of `conv`; the tile's `depth`, `height` and `width` are the
+      positions that one step contracts.
 
     **Returns:**
 
@@ -225,9 +254,7 @@ def _add_sum(sum_ref, outer_tap, inner_tap, window, ct, plan: ConvPlan):
 
 
 def _add_product(sum_ref, outer_tap, inner_tap, window, ct, plan: ConvPlan):
-    window, ct = (
-        x.astype(plan.dtype).reshape(-1, x.shape[-1]) for x in (window, ct)
-    )
+    window, ct = (x.astype(plan.dtype).reshape(-1, x.shape[-1]) for x in (window, ct))
     sum_ref[outer_tap, inner_tap] += jax.lax.dot_general(
         *(window, ct, (((0,), (0,)), ((), ()))),
         precision=plan.precision,

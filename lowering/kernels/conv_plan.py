@@ -169,7 +169,7 @@ class ConvPlan:
 
     def window(self, x_ref, outer_tap, inner_tap: int) -> jax.Array:
         """Read what a tap needs for all outputs of the tile: `[d, h, w, c]`."""
-        depth, height, width = self.axes
+        height = self.axes[1]
         if self.outer_taps == 1:
             down, across = 0, 0
         else:

@@ -1,9 +1,9 @@
 """Geometry of a convolution: sizes, phases of a stride, windows of a tile.
 
 A tap `k` of output position `p` reads the padded, dilated input at `p * stride + k *
-rhs_dilation`. Cut that axis into `stride` phases, position `s * q + r` going to place `q`
-of phase `r`, and the tap reads place `p + k * rhs_dilation // stride` of phase
-`k * rhs_dilation % stride`: whatever the stride, a tile of outputs reads a run of
+rhs_dilation`. Cut that axis into `stride` phases, position `s * q + r` going to place
+`q` of phase `r`, and the tap reads place `p + k * rhs_dilation // stride` of phase `k *
+rhs_dilation % stride`: whatever the stride, a tile of outputs reads a run of
 neighbours, which a TPU can load.
 """
 

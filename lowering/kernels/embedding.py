@@ -30,15 +30,15 @@ def embedding(
 ) -> jax.Array:
     """Look up rows of a table.
 
-    `table.at[ids].get(mode=out_of_range)`, except that negative numbers do not count from
-    the end: they are out of range.
+    `table.at[ids].get(mode=out_of_range)`, except that negative numbers do not count
+    from the end: they are out of range.
 
     **Arguments:**
 
     - `table`: `[V, D]`, of floats or of integers of up to 32 bits.
     - `ids`: `[n]`, integers.
-    - `out_of_range`: "clip" takes the nearest row; "fill" gives NaN, or for integers the
-      lowest value.
+    - `out_of_range`: "clip" takes the nearest row; "fill" gives NaN, or for integers
+      the lowest value.
     - `config`: The tiles.
     - `interpret`: As `pl.pallas_call` takes it.
 

@@ -47,7 +47,8 @@ def embedding_grad(
     - `ids`: `[n]`, as `embedding` got them.
     - `ct`: `[n, D]`, floats.
     - `rows`: Of the table.
-    - `out_of_range`: As `embedding` got it; "clip" adds to the nearest row, "fill" drops.
+    - `out_of_range`: As `embedding` got it; "clip" adds to the nearest row, "fill"
+      drops.
     - `out_dtype`: Of the result; by default that of `ct`.
     - `config`: The tiles.
     - `interpret`: As `pl.pallas_call` takes it.
@@ -61,9 +62,9 @@ def embedding_grad(
     `tilejax.errors.ShapeError`, `DTypeError` or `ParameterError` for operands that do
     not fit.
 
+        >>> ids, ct = jnp.array([1, 1, 0]), jnp.ones((3, 1))
         >>> embedding_grad(
-        ...     jnp.array([1, 1, 0]), jnp.ones((3, 1)), rows=3, config=EmbeddingConfig(),
-        ...     interpret=True,
+        ...     ids, ct, rows=3, config=EmbeddingConfig(), interpret=True
         ... ).tolist()
         [[1.0], [2.0], [0.0]]
     """
@@ -165,8 +166,8 @@ def embedding_bag_weights_grad(
 ) -> jax.Array:
     """Pull a cotangent back through `embedding_bag` to the weights.
 
-    With `dot[b, l] = ct[b] @ table[ids[b, l]]`, the gradient of a sum is `dot`, and that
-    of a mean `(dot - sum(w * dot) / sum(w)) / sum(w)`, sums over the bag.
+    With `dot[b, l] = ct[b] @ table[ids[b, l]]`, the gradient of a sum is `dot`, and
+    that of a mean `(dot - sum(w * dot) / sum(w)) / sum(w)`, sums over the bag.
 
     **Arguments:**
 

@@ -44,8 +44,8 @@ def embedding_bag(
     - `ids`: `[B, L]`, integers.
     - `weights`: `[B, L]`, floats.
     - `mode`: "sum" or "mean".
-    - `out_of_range`: "clip" takes the nearest row; "fill" makes the bag NaN; "drop" leaves
-      the entry out, its weight too, so that -1 can fill up short bags.
+    - `out_of_range`: "clip" takes the nearest row; "fill" makes the bag NaN; "drop"
+      leaves the entry out, its weight too, so that -1 can fill up short bags.
     - `config`: The tiles; `rows` bags are summed at a time.
     - `interpret`: As `pl.pallas_call` takes it.
 
@@ -99,8 +99,8 @@ def check_bags(table_shape, dtype, ids, weights, mode: str) -> None:
     """
     if len(table_shape) != 2 or ids.ndim != 2:
         raise ShapeError(
-            f"embedding_bag takes table[V, D] and ids[B, L], got {list(table_shape)} and "
-            f"{list(ids.shape)}"
+            f"embedding_bag takes table[V, D] and ids[B, L], got {list(table_shape)} "
+            f"and {list(ids.shape)}"
         )
     if weights is not None and weights.shape != ids.shape:
         raise ShapeError(
@@ -256,7 +256,9 @@ def column_of(block: jax.Array, entry) -> jax.Array:
 
 def _kernel(codes_ref, *refs, gather: Gather, length, drop):
     table_refs = refs[: gather.count]
-    weights_ref, *total_refs, out_ref, stage_ref, rows_ref, sum_ref = refs[gather.count :]
+    weights_ref, *total_refs, out_ref, stage_ref, rows_ref, sum_ref = refs[
+        gather.count :
+    ]
     block, entry = pl.program_id(0), pl.program_id(2)
     held = pl.ds(0, out_ref.shape[0])
 

@@ -31,7 +31,8 @@ class EmbeddingConfig:
     **Arguments:**
 
     - `rows`: Rows that one step looks up.
-    - `group`: Rows of the table that are fetched to get one; a hardware tile's on a TPU.
+    - `group`: Rows of the table that are fetched to get one; a hardware tile's on a
+      TPU.
     - `columns`: Columns that one step handles.
     - `vocabulary`: Rows of the table's gradient that one block holds.
     """
@@ -66,8 +67,8 @@ def wide_type(dtype) -> Any:
     if jnp.issubdtype(dtype, jnp.integer) and dtype.itemsize <= 4:
         return jnp.dtype(jnp.int32)
     raise DTypeError(
-        f"embedding takes tables of floats or of integers of up to 32 bits, got {dtype}; "
-        "cast first"
+        "embedding takes tables of floats or of integers of up to 32 bits, got "
+        f"{dtype}; cast first"
     )
 
 
@@ -171,14 +172,16 @@ class Gather:
 
         **Arguments:**
 
-        - `number`: From a slot, the grid step and the prefetched references to the number
-          of the wanted row, and the tile of columns.
+        - `number`: From a slot, the grid step and the prefetched references to the
+          number of the wanted row, and the tile of columns.
         """
 
         def spec(slot):
             def index(*step):
                 row, column = number(slot, *step)
-                return jax.lax.div(jax.lax.max(row, jnp.int32(0)), jnp.int32(self.group)), column
+                return jax.lax.div(
+                    jax.lax.max(row, jnp.int32(0)), jnp.int32(self.group)
+                ), column
 
             return pl.BlockSpec((self.group, self.columns), index)
 
@@ -204,7 +207,9 @@ class Gather:
         """
         if self.group == 1:
             return ref[...].astype(self.wide)
-        place = pl.ds(jax.lax.rem(jax.lax.max(number, jnp.int32(0)), jnp.int32(self.group)), 1)
+        place = pl.ds(
+            jax.lax.rem(jax.lax.max(number, jnp.int32(0)), jnp.int32(self.group)), 1
+        )
         if not self.staged:
             return ref[place, :].astype(self.wide)
         stage_ref[...] = ref[...].astype(self.wide)

@@ -56,8 +56,10 @@ def matmul(
 
     **Arguments:**
 
-    - `a`: `[B, M, K]`, or `[B, K, M]` with `transpose_a`; `B` may be 1. A float or int8.
-    - `b`: `[B, K, N]`, or `[B, N, K]` with `transpose_b`; `B` may be 1. A float or int8.
+    - `a`: `[B, M, K]`, or `[B, K, M]` with `transpose_a`; `B` may be 1. A float or
+      int8.
+    - `b`: `[B, K, N]`, or `[B, N, K]` with `transpose_b`; `B` may be 1. A float or
+      int8.
     - `bias`: `[N]`.
     - `scale`: `[N]` or `[1]`.
     - `residual`: `[B, M, N]`.
@@ -124,12 +126,10 @@ def _kernel(a_ref, b_ref, *refs, plan: Plan, present, activation):
 
     @pl.when(plan.is_last())
     def _():
-        extras = {name: ref[...] for name, ref in zip(present, extra_refs, strict=True)}
-        result = finish(
-            sum_ref[...],
-            *(extras.get(name) for name in ("bias", "scale", "residual")),
-            activation,
-        )
+        extras: dict[str, Any] = dict.fromkeys(("bias", "scale", "residual"))
+        for name, ref in zip(present, extra_refs, strict=True):
+            extras[name] = ref[...]
+        result = finish(sum_ref[...], **extras, activation=activation)
         out_ref[...] = result.astype(out_ref.dtype)
 
 

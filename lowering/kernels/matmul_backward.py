@@ -38,8 +38,8 @@ def matmul_backward(
 ) -> tuple[Gradient, Gradient, Gradient, Gradient, Gradient]:
     """Pull a cotangent back through `matmul`.
 
-    The sum before the epilogue is not kept by the forward pass: where an activation or a
-    scale needs it, it is computed again, tile by tile, and never stored.
+    The sum before the epilogue is not kept by the forward pass: where an activation or
+    a scale needs it, it is computed again, tile by tile, and never stored.
 
         z = (a @ b) * scale + bias
         dz = ct * activation'(z)
@@ -52,8 +52,8 @@ def matmul_backward(
 
     **Returns:**
 
-    The gradients of `a`, `b`, `bias`, `scale` and `residual`, each of the shape and dtype
-    of its operand; None for an operand that is not there or is an integer.
+    The gradients of `a`, `b`, `bias`, `scale` and `residual`, each of the shape and
+    dtype of its operand; None for an operand that is not there or is an integer.
 
         >>> a, b = jnp.ones((1, 4, 3)), jnp.ones((1, 3, 5))
         >>> ct, config = jnp.ones((1, 4, 5)), MatmulConfig()

@@ -1,5 +1,6 @@
 """Tiles of a matrix product that are legal on a target, the most promising first."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -31,7 +32,8 @@ def matmul_configs(
     **Arguments:**
 
     - `target`: The machine.
-    - `a`, `b`, `bias`, `scale`, `residual`: The operands, or just their shapes and dtypes.
+    - `a`, `b`, `bias`, `scale`, `residual`: The operands, or just their shapes and
+      dtypes.
     - `params`: The other parameters of `matmul`.
 
     **Returns:**
@@ -45,9 +47,11 @@ def matmul_configs(
         True
     """
     plan = plan_matmul(*(a, b, bias, scale, residual), config=MatmulConfig(), **params)
-    extra = residual is not None
-    rows_m = 1 if params.get("transpose_a") else 0
-    return _propose(target, plan, (a.dtype, b.dtype), extra, m_align=rows_m)
+    return _propose(
+        *(target, plan, (a.dtype, b.dtype)),
+        has_residual=residual is not None,
+        m_is_lane=plan.transpose_a,
+    )
 
 
 def matmul_backward_configs(
@@ -80,21 +84,19 @@ def matmul_backward_configs(
     plan = plan_matmul(*(a, b, bias, scale, residual), config=MatmulConfig(), **params)
     # The longest tile may meet the longest axis in any of the three roles.
     longest = max(plan.m, plan.n, plan.k)
-    roles = Plan(**{**_fields(plan), "m": longest, "n": longest, "k": longest})
-    return _propose(target, roles, (a.dtype, b.dtype), True, m_align=1)
+    roles = dataclasses.replace(plan, m=longest, n=longest, k=longest)
+    return _propose(
+        target, roles, (a.dtype, b.dtype), has_residual=True, m_is_lane=True
+    )
 
 
-def _fields(plan: Plan) -> dict:
-    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
-
-
-def _propose(target, plan: Plan, dtypes, has_residual, m_align):
+def _propose(target, plan: Plan, dtypes, *, has_residual, m_is_lane):
     if not takes(target, (*dtypes, plan.out_dtype)):
         return []
     aligns = [alignment(target, dtype) for dtype in (*dtypes, plan.out_dtype)]
     rows, columns = (max(sizes) for sizes in zip(*aligns, strict=True))
     sizes = (
-        _aligned(plan.m, _M, columns if m_align else rows),
+        _aligned(plan.m, _M, columns if m_is_lane else rows),
         _aligned(plan.n, _N, columns),
         _aligned(plan.k, _K, columns),
     )

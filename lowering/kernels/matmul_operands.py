@@ -57,7 +57,7 @@ class Plan:
         return (m, n, self.batch, k) if self.reduce_batch else (self.batch, m, n, k)
 
     @property
-    def semantics(self) -> tuple[str, ...]:
+    def semantics(self) -> tuple[Any, ...]:
         """Return which grid dimensions may run in any order."""
         batch = "arbitrary" if self.reduce_batch else "parallel"
         return ("parallel", "parallel", batch, "arbitrary")
@@ -169,8 +169,8 @@ def plan_matmul(
     b_batch, b_k, n = (b.shape[0], *(b.shape[:0:-1] if transpose_b else b.shape[1:]))
     if k != b_k:
         raise ShapeError(
-            f"matmul cannot contract {k} with {b_k}: {names}, transpose_a={transpose_a}, "
-            f"transpose_b={transpose_b}"
+            f"matmul cannot contract {k} with {b_k}: {names}, "
+            f"transpose_a={transpose_a}, transpose_b={transpose_b}"
         )
     if a_batch != b_batch and 1 not in (a_batch, b_batch):
         raise ShapeError(f"matmul takes equal batches, or one of size 1, got {names}")

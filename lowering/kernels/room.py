@@ -9,8 +9,8 @@ from tilejax.targets import Target
 
 # Mosaic keeps part of the scoped memory for spills and for its own buffers.
 _TPU_SHARE = 0.75
-# Where nobody has published what a step costs or how fast the memory is, a step is taken
-# to cost as much as moving this many bytes: about 0.35 us at 800 GB/s.
+# Where nobody has published what a step costs or how fast the memory is, a step is
+# taken to cost as much as moving this many bytes: about 0.35 us at 800 GB/s.
 _STEP_BYTES = 256 * 1024
 
 

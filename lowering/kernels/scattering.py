@@ -2,9 +2,9 @@
 
 The row numbers are sorted first, so that the contributions to a block of table rows lie
 together. The kernel then walks a list of items, each a block of the table and a stretch
-of contributions to it, one item after the other; the items of a block are neighbours, so
-it is summed in fast memory and stored once. A row's contributions are added in the order
-in which they stand in the input. NaN in one row stays there, as it would not if a
+of contributions to it, one item after the other; the items of a block are neighbours,
+so it is summed in fast memory and stored once. A row's contributions are added in the
+order in which they stand in the input. NaN in one row stays there, as it would not if a
 one-hot product did the adding.
 """
 
@@ -71,21 +71,23 @@ def add_rows(
         return _add(key, source, weights, ct, rows, out_dtype, config, interpret)
     total = jnp.zeros((rows, ct.shape[1]), Gather.of(ct, config).wide)
     for start in range(0, key.size, MOST_PREFETCHED):
-        part = [
-            None if x is None else x[start : start + MOST_PREFETCHED]
-            for x in (key, source, weights)
-        ]
-        total += _add(*part, ct, rows, total.dtype, config, interpret)
+        part = slice(start, start + MOST_PREFETCHED)
+        some = None if weights is None else weights[part]
+        total += _add(
+            *(key[part], source[part], some, ct),
+            *(rows, total.dtype, config, interpret),
+        )
     return total.astype(out_dtype)
 
 
 def list_items(key: jax.Array, rows: int, block: int, stretch: int):
     """List what the kernel does, item after item.
 
-    Every block of the table has an item, or it would not be stored, and as many as there
-    are stretches of contributions that reach into it. Two neighbouring blocks may share a
-    stretch, so there are at most as many items as blocks and stretches together; those
-    that are left over come last, belong to the last block and add nothing.
+    Every block of the table has an item, or it would not be stored, and as many as
+    there are stretches of contributions that reach into it. Two neighbouring blocks may
+    share a stretch, so there are at most as many items as blocks and stretches
+    together; those that are left over come last, belong to the last block and add
+    nothing.
 
     **Arguments:**
 
@@ -103,7 +105,6 @@ def list_items(key: jax.Array, rows: int, block: int, stretch: int):
         [[0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 0, 0], [1, 2, 1, 0]]
     """
     blocks, stretches = ceil_div(rows, block), ceil_div(key.size, stretch)
-    # In 32 bits, also where the table is the longest that they can number.
     edges = jnp.minimum(jnp.arange(blocks + 1) * block, rows)
     starts = jnp.searchsorted(key, edges).astype(jnp.int32)
     begin, end = starts[:-1], starts[1:]
@@ -127,8 +128,9 @@ def _add(key, source, weights, ct, rows, out_dtype, config, interpret):
     scalars = [jnp.pad(x, (0, missing)) for x in scalars]
     prefetched = [*items, *scalars]
 
-    def number(slot, j, t, owner_ref, piece_ref, first_ref, last_ref, key_ref, *rest):
-        return rest[0][piece_ref[t] * gather.count + slot], j
+    def number(slot, j, t, *refs):
+        piece_ref, source_ref = refs[1], refs[5]
+        return source_ref[piece_ref[t] * gather.count + slot], j
 
     return pl.pallas_call(
         functools.partial(_kernel, gather=gather, scalars=len(scalars)),

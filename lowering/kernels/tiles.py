@@ -110,8 +110,8 @@ def accumulator(*dtypes):
 def keep_first(x: jax.Array, axis: int, count) -> jax.Array:
     """Zero everything past the first `count` entries of an axis, by selection.
 
-    A block that reaches past the end of its array reads garbage there, which may be NaN:
-    multiplying by zero would keep it.
+    A block that reaches past the end of its array reads garbage there, which may be
+    NaN: multiplying by zero would keep it.
 
     **Arguments:**
 
