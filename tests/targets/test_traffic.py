@@ -161,3 +161,13 @@ def test_two_levels_move_what_two_nested_loops_move(i, j, p, s, t, u, a, b, c):
 def test_impossible_tiles_are_refused(args, message):
     with pytest.raises(ParameterError, match=message):
         matmul_traffic(*args)
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 2), (3, 1, 2), (2, 2, 3), (3, 1, 1)])
+def test_a_cache_hits_from_the_very_byte_on_that_it_needs(counts):
+    m, n, k = (4 * count for count in counts)
+    # blocks of 16 bytes, so what can matter is one byte below each multiple of 16
+    for blocks in range(2, 30):
+        for capacity in (16 * blocks, 16 * blocks + 15):
+            args = (m, n, k, 4, 4, 4, (1, 1, 1), capacity)
+            assert matmul_traffic(*args) == _simulate(*args), capacity
