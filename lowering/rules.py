@@ -118,7 +118,8 @@ def choose(
         return Choice("reference", "options(kernels='reference')")
     if any(0 in a.shape for a in avals):
         return Choice("reference", "an operand is empty")
-    operands = call.expand(avals[: sum(call.given)])
+    there = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    operands = call.expand(there[: sum(call.given)])
     found = kernel.configs(target, *operands, **op.params(params))
     if isinstance(found, str):
         return Choice("reference", found)

@@ -13,14 +13,15 @@ from tilejax.report.explain import Explanation, KernelRecord
 _STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def render(found: Explanation, width: int = 130) -> str:
+def render(found: Explanation, width: int = 150) -> str:
     """Return the tables as text of at most `width` columns."""
     out = io.StringIO()
     console = Console(
         file=out, width=width, force_terminal=False, markup=False, highlight=False
     )
     console.print(f"{found.name} on {found.target}")
-    console.print(_passes(found))
+    if found.passes:
+        console.print(_passes(found))
     if found.kernels:
         console.print(_kernels(found.kernels, width))
         console.print(_reasons(found.kernels))
@@ -92,7 +93,7 @@ def _operation(record: KernelRecord, times: int) -> str:
     return f"{record.primitive}{_part(record)}{again}" + " x?" * (record.times is None)
 
 
-def _cut(text: str, most: int = 38) -> str:
+def _cut(text: str, most: int = 30) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
@@ -101,7 +102,10 @@ def _part(record: KernelRecord) -> str:
 
 
 def _runs_as(record: KernelRecord) -> str:
-    return record.impl if record.config is None else f"{record.impl} {record.config}"
+    if record.config is None:
+        return record.impl
+    tile = " ".join(f"{name}={value}" for name, value in vars(record.config).items())
+    return f"{record.impl} {tile}"
 
 
 def _summary(found: Explanation) -> str:
