@@ -52,18 +52,40 @@ def attention(
 
     Key j is visible to query i if it passes every test there is: `j <= i` when causal;
     `i - left <= j <= i + right` for a window; equal segments; a true mask. A query that
-    sees no key gives zeros, or with "uniform" the mean of all values. Tiles that causality
-    or the window hide altogether are not computed.
+    sees no key (or only scores of -inf) gives zeros, or with "uniform" the mean of all
+    values. Tiles that causality or the window hide altogether are not computed.
 
-    **Arguments:** `q` (batch, query heads, queries, depth), `k` (batch, key heads, keys,
-    depth), `v` (batch, key heads, keys, value depth), floating; query heads are a
-    multiple of key heads. `bias`, floating, and `mask`, boolean: (batch or 1, query heads
-    or 1, queries, keys). `q_segments` (batch, queries) and `kv_segments` (batch, keys),
-    int32, come together.
+    **Arguments:**
 
-    **Returns:** the output (batch, query heads, queries, value depth) as `q`, and the
-    logsumexp of the visible scores (batch, query heads, queries), float32 (float64 for
+    - `q`: `[batch, query heads, queries, depth]`, floating.
+    - `k`: `[batch, key heads, keys, depth]`; query heads are a multiple of key heads.
+    - `v`: `[batch, key heads, keys, value depth]`.
+    - `bias`: `[batch or 1, query heads or 1, queries, keys]`, floating, or `None`.
+    - `mask`: The same of booleans, true where a key is visible.
+    - `q_segments`, `kv_segments`: `[batch, queries]` and `[batch, keys]`, int32; both
+      or neither.
+    - `scale`: Of the scores.
+    - `causal`, `window`: As above; the window is `(left, right)`, neither negative.
+    - `soft_cap`: Bends scores to `soft_cap * tanh(scores / soft_cap)`.
+    - `masked_rows`: What a query that sees no key gives: "zeros" or "uniform".
+    - `precision`: Of the contractions, as `jax.lax.dot_general` takes it.
+    - `config`: The tile.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    The output, `[batch, query heads, queries, value depth]` as `q`, and the logsumexp
+    of the visible scores, `[batch, query heads, queries]`, float32 (float64 for
     float64), -inf where there are none.
+
+        >>> q = k = jnp.zeros((1, 1, 2, 4))
+        >>> v = jnp.array([[[[1.0], [3.0]]]])
+        >>> config = AttentionConfig()
+        >>> o, _ = attention(
+        ...     q, k, v, scale=0.5, causal=True, config=config, interpret=True
+        ... )
+        >>> o.tolist()
+        [[[[1.0], [2.0]]]]
     """
     operands = SimpleNamespace(
         q=q,

@@ -50,18 +50,33 @@ def attention_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Compute the cotangents of the floating operands of `attention`.
 
-    With weights `p = exp(score - lse)` and `delta = sum(do * o) - dlse`, a score has the
-    cotangent `ds = p * (do @ v.T - delta)`; from it `dq = scale * ds @ k`,
+    With weights `p = exp(score - lse)` and `delta = sum(do * o) - dlse`, a score has
+    the cotangent `ds = p * (do @ v.T - delta)`; from it `dq = scale * ds @ k`,
     `dk = scale * ds.T @ q`, `dbias = ds` (summed where the bias was broadcast), and
-    `dv = p.T @ do`. With a soft cap, dq and dk see `ds` times its derivative. Each
-    gradient has a kernel of its own, so what is not asked for is not computed, and nothing
-    of the size of the scores is kept unless it is dbias.
+    `dv = p.T @ do`. With a soft cap, dq and dk see `ds` times its derivative. One
+    kernel gives dq, one dk and dv, one dbias: what is not asked for is not computed,
+    and nothing of the size of the scores is kept unless it is dbias.
 
-    **Arguments:** the operands and results of `attention`; `do` and `dlse`, the
-    cotangents of its results.
+    **Arguments:**
 
-    **Returns:** `dq`, `dk`, `dv` and `dbias`, each as its operand; `dbias` is `None`
-    without a bias.
+    - `q`, `k`, `v`, `bias`, `mask`, `q_segments`, `kv_segments`: As of `attention`.
+    - `o`, `lse`: Its results.
+    - `do`, `dlse`: Their cotangents.
+    - The parameters of `attention`.
+
+    **Returns:**
+
+    `dq`, `dk`, `dv` and `dbias`, each of the shape and dtype of its operand; `dbias` is
+    `None` without a bias.
+
+        >>> q = k = v = jnp.ones((1, 1, 1, 2))
+        >>> lse = jnp.full((1, 1, 1), 2.0)
+        >>> operands = (q, k, v, None, None, None, None, v, lse, v, lse)
+        >>> _, _, dv, _ = attention_backward(
+        ...     *operands, scale=1.0, config=AttentionConfig(), interpret=True
+        ... )
+        >>> dv.tolist()  # one key takes all the weight
+        [[[[1.0, 1.0]]]]
     """
     if 0 in q.shape[:3] or k.shape[2] == 0:
         zeros = (None if x is None else jnp.zeros_like(x) for x in (q, k, v, bias))

@@ -114,7 +114,7 @@ class Grid:
         return x, self.block((None, None, self.rule.tile_keys, x.shape[3]), "bhk.")
 
     def score(self, x: jax.Array | jax.ShapeDtypeStruct | None) -> Pair:
-        """Pair an array (batch or 1, query heads or 1, queries, keys) with its blocks."""
+        """Pair a (batch or 1, query heads or 1, queries, keys) with its blocks."""
         if x is None:
             return None, None
         batch, heads = x.shape[:2]

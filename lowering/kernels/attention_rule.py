@@ -65,9 +65,11 @@ class Rule:
         first_query, first_key = row * self.tile_queries, column * self.tile_keys
         tests = []
         if self.right is not None:
-            tests.append(first_key <= first_query + (self.tile_queries - 1 + self.right))
+            last_query = first_query + (self.tile_queries - 1)
+            tests.append(first_key <= last_query + self.right)
         if self.left is not None:
-            tests.append(first_key + (self.tile_keys - 1 + self.left) >= first_query)
+            last_key = first_key + (self.tile_keys - 1)
+            tests.append(last_key + self.left >= first_query)
         return tests[0] if len(tests) == 1 else tests[0] & tests[1]
 
     def dot(self, a: jax.Array, b: jax.Array, dimensions) -> jax.Array:
@@ -81,9 +83,7 @@ class Rule:
         )
 
 
-def scores(
-    rule: Rule, ref: SimpleNamespace
-) -> tuple[jax.Array, jax.Array | None]:
+def scores(rule: Rule, ref: SimpleNamespace) -> tuple[jax.Array, jax.Array | None]:
     """Compute `cap * tanh(scale * q @ k.T / cap) + bias` on one tile.
 
     **Returns:** the scores (queries, keys), and the derivative of the soft cap, `None`

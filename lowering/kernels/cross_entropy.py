@@ -26,11 +26,24 @@ def cross_entropy(
 ) -> tuple[jax.Array, jax.Array]:
     """Compute `logsumexp(logits) - logits[label]` for each row, in one reading.
 
-    **Arguments:** `logits` (rows, vocabulary), floating; `labels` (rows,) int32. A label
-    outside the vocabulary, a negative one included, gives a NaN loss.
+    **Arguments:**
 
-    **Returns:** the loss and the logsumexp, (rows,) each, float32 (float64 for
-    float64). They are all that the backward pass needs beside the operands.
+    - `logits`: `[rows, vocabulary]`, floating.
+    - `labels`: `[rows]`, int32. One outside the vocabulary, and so a negative one,
+      gives a NaN loss.
+    - `config`: The tile.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    The loss and the logsumexp, `[rows]` each, float32 (float64 for float64). They are
+    all that the backward pass needs beside the operands.
+
+        >>> logits, labels = jnp.zeros((1, 4)), jnp.array([2])
+        >>> config = CrossEntropyConfig()
+        >>> loss, _ = cross_entropy(logits, labels, config=config, interpret=True)
+        >>> round(float(loss[0]), 4)  # log(4)
+        1.3863
     """
     rows, columns = logits.shape
     dtype = accumulator(logits.dtype)
@@ -60,8 +73,18 @@ def is_label(
 ) -> jax.Array:
     """Return which elements of a tile of logits are the ones that the labels name.
 
-    **Arguments:** `labels` (rows, 1) int32; `shape`, of the tile; `block`, which tile of
-    columns it is.
+    **Arguments:**
+
+    - `labels`: `[rows, 1]`, int32.
+    - `shape`: Of the tile.
+    - `block`: Which tile of columns it is.
+
+    **Returns:**
+
+    Booleans of the shape of the tile.
+
+        >>> is_label(jnp.array([[3], [0]]), (2, 2), 1).tolist()
+        [[False, True], [False, False]]
     """
     column = jax.lax.broadcasted_iota(jnp.int32, shape, 1) + block * shape[1]
     return column == labels

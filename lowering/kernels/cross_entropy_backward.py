@@ -25,10 +25,25 @@ def cross_entropy_backward(
     made again tile by tile, so nothing of the size of the logits is kept between the
     passes. A label outside the vocabulary contributes no second term.
 
-    **Arguments:** `logits` (rows, vocabulary); `labels` (rows,) int32; `lse` (rows,),
-    from the forward pass; `dloss` and `dlse` (rows,), the cotangents of its results.
+    **Arguments:**
 
-    **Returns:** the shape and dtype of `logits`.
+    - `logits`: `[rows, vocabulary]`.
+    - `labels`: `[rows]`, int32.
+    - `lse`: `[rows]`, from the forward pass.
+    - `dloss`, `dlse`: `[rows]`, the cotangents of its results.
+    - `config`, `interpret`: As of `cross_entropy`.
+
+    **Returns:**
+
+    The shape and dtype of `logits`.
+
+        >>> logits, labels = jnp.zeros((1, 2)), jnp.array([0])
+        >>> lse = jnp.log(2 * jnp.ones(1))
+        >>> operands = (logits, labels, lse, jnp.ones(1), jnp.zeros(1))
+        >>> config = CrossEntropyConfig()
+        >>> dlogits = cross_entropy_backward(*operands, config=config, interpret=True)
+        >>> dlogits.round(3).tolist()
+        [[-0.5, 0.5]]
     """
     if logits.size == 0:
         return logits

@@ -12,10 +12,16 @@ def inside(
     What lies behind is garbage, NaN included, so a kernel selects with this mask before
     any sum, maximum or contraction along the axis.
 
-    **Arguments:** `shape`, of the block; `axis`; `block`, its number along the axis;
-    `size`, of the array along the axis.
+    **Arguments:**
 
-    **Returns:** booleans of the shape of the block.
+    - `shape`: Of the block.
+    - `axis`: The axis that is tiled.
+    - `block`: The number of the block along it.
+    - `size`: Of the array along it.
+
+    **Returns:**
+
+    Booleans of the shape of the block.
 
         >>> inside((2, 3), 1, 1, 5).tolist()
         [[True, True, False], [True, True, False]]

@@ -37,11 +37,25 @@ def group_norm(
     channel, tile by tile; the channels of a group, a handful of numbers, are joined
     outside; another kernel normalises.
 
-    **Arguments:** `x` (batch, positions, channels), floating; `scale` and `bias`
-    (channels,); `groups` divides channels.
+    **Arguments:**
 
-    **Returns:** `y` as `x`; `mean` and `rstd` (batch, groups), float32 (float64 for
-    float64).
+    - `x`: `[batch, positions, channels]`, floating.
+    - `scale`, `bias`: `[channels]`, or `None`.
+    - `groups`: A divisor of the channels.
+    - `eps`: Added to the variance.
+    - `config`: The tile.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    `y` as `x`; `mean` and `rstd`, `[batch, groups]`, float32 (float64 for float64).
+
+        >>> x = jnp.array([[[1.0, 0.0], [3.0, 8.0]]])
+        >>> _, mean, _ = group_norm(
+        ...     x, groups=2, eps=1e-5, config=GroupNormConfig(), interpret=True
+        ... )
+        >>> mean.tolist()
+        [[2.0, 4.0]]
     """
     dtype = accumulator(x.dtype)
     batch, positions, channels = x.shape
@@ -71,7 +85,21 @@ def group_norm(
 
 
 def layout(x: jax.Array, config: GroupNormConfig) -> tuple:
-    """Return the grid and the block specs of tiles, rows a sample, and vectors."""
+    """Return the grid and the block specs of tiles, rows of a sample, and vectors.
+
+    **Arguments:**
+
+    - `x`: `[batch, positions, channels]`.
+    - `config`: The tile.
+
+    **Returns:**
+
+    The grid, and three block specs: for an array like `x`, for one of
+    `[batch, 1, channels]` and for one of `[1, channels]`.
+
+        >>> layout(jnp.zeros((2, 9, 4)), GroupNormConfig(4))[0]
+        (2, 3)
+    """
     batch, positions, channels = x.shape
     height = fit(config.positions, positions)
     grid = (batch, pl.cdiv(positions, height))
@@ -82,7 +110,20 @@ def layout(x: jax.Array, config: GroupNormConfig) -> tuple:
 
 
 def each_channel(statistic: jax.Array, channels: int) -> jax.Array:
-    """Spread what is known of each group over its channels: (batch, 1, channels)."""
+    """Spread what is known of each group over its channels.
+
+    **Arguments:**
+
+    - `statistic`: `[batch, groups]`.
+    - `channels`: A multiple of the groups.
+
+    **Returns:**
+
+    `[batch, 1, channels]`.
+
+        >>> each_channel(jnp.array([[1, 2]]), 4).tolist()
+        [[[1, 1, 2, 2]]]
+    """
     batch, groups = statistic.shape
     spread = jnp.broadcast_to(
         statistic.reshape(batch, groups, 1), (batch, groups, channels // groups)

@@ -33,11 +33,28 @@ def group_norm_backward(
     kernel sums `dy` and `dy * n` over the positions for each sample and channel; all
     else that reaches across positions or channels follows from those two.
 
-    **Arguments:** `x` (batch, positions, channels); `scale`, `bias` (channels,) or
-    `None`; `mean`, `rstd` (batch, groups), from the forward pass; `dy` as `x`; `dmean`,
-    `drstd` (batch, groups).
+    **Arguments:**
 
-    **Returns:** `dx` as `x`, `dscale` as `scale`, `dbias` as `bias` (`None` for `None`).
+    - `x`, `scale`, `bias`: The operands of `group_norm`.
+    - `mean`, `rstd`: `[batch, groups]`, from the forward pass.
+    - `dy`: As `x`, the cotangent of the first result.
+    - `dmean`, `drstd`: `[batch, groups]`, or `None` for zeros.
+    - `groups`, `config`, `interpret`: As of `group_norm`.
+
+    **Returns:**
+
+    `dx`, `dscale` and `dbias`, each of the shape and dtype of its operand, `None` for
+    one that is not there.
+
+        >>> x, dy = jnp.array([[[1.0], [3.0]]]), jnp.array([[[1.0], [0.0]]])
+        >>> mean, rstd = jnp.array([[2.0]]), jnp.array([[1.0]])
+        >>> config = GroupNormConfig()
+        >>> _, _, dbias = group_norm_backward(
+        ...     *(x, None, jnp.zeros(1), mean, rstd, dy),
+        ...     groups=1, config=config, interpret=True,
+        ... )
+        >>> dbias.tolist()
+        [1.0]
     """
     if x.size == 0:
         return (x, *(v if v is None else jnp.zeros_like(v) for v in (scale, bias)))

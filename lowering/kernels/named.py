@@ -29,11 +29,31 @@ def named_call(
     its reference is `None` inside the kernel: a kernel with six optional operands is
     then one function that asks `if ref.bias is not None`.
 
-    **Arguments:** `kernel`, a function of a namespace of references; `inputs`: name to
-    (array, block spec); `outputs`: name to (type, block spec); `scratch`: name to memory;
-    `semantics`: "parallel" or "arbitrary" for each dimension of `grid`.
+    **Arguments:**
 
-    **Returns:** the outputs as a namespace, `None` where none was wanted.
+    - `kernel`: A function of a namespace of references.
+    - `inputs`: Name to array and block spec.
+    - `outputs`: Name to shape with dtype and block spec.
+    - `scratch`: Name to memory.
+    - `grid`: As `pallas_call` takes it.
+    - `semantics`: "parallel" or "arbitrary" for each dimension of the grid.
+    - `name`: Of the kernel, in the lowered program.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    The outputs as a namespace, `None` where none was wanted.
+
+        >>> def kernel(ref):
+        ...     ref.y[...] = ref.x[...] + (1 if ref.bias is None else ref.bias[...])
+        >>> x = jax.numpy.zeros(2)
+        >>> named_call(
+        ...     kernel,
+        ...     inputs={"x": (x, pl.BlockSpec()), "bias": (None, None)},
+        ...     outputs={"y": (jax.ShapeDtypeStruct((2,), x.dtype), pl.BlockSpec())},
+        ...     grid=(1,), semantics=("parallel",), name="add", interpret=True,
+        ... ).y.tolist()
+        [1.0, 1.0]
     """
     scratch = scratch or {}
     given = {key: pair for key, pair in inputs.items() if pair[0] is not None}

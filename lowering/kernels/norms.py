@@ -16,8 +16,8 @@ class NormConfig:
     """Tile of whole rows.
 
     `rows` are normalised in one step. The backward pass adds up the gradients of scale
-    and bias over all rows; `splits` groups of blocks do so side by side, each into a sum
-    of its own. Only as many splits are used as divide the number of blocks.
+    and bias over all rows; `splits` groups of blocks do so side by side, each into a
+    sum of its own. Only as many splits are used as divide the number of blocks.
     """
 
     rows: int = 16
@@ -36,12 +36,25 @@ def layer_norm(
     """Compute `(x - mean) * rstd * scale + bias` for each row.
 
     `rstd = 1 / sqrt(mean((x - mean)**2) + eps)`. The variance is taken in a second pass
-    over the row, which is in fast memory anyway: `mean(x**2) - mean**2` would lose it to
-    cancellation.
+    over the row, which is in fast memory anyway: `mean(x**2) - mean**2` would lose it
+    to cancellation.
 
-    **Arguments:** `x` (rows, columns), floating; `scale` and `bias` (columns,).
+    **Arguments:**
 
-    **Returns:** `y` as `x`; `mean` and `rstd` (rows,), float32 (float64 for float64).
+    - `x`: `[rows, columns]`, floating.
+    - `scale`, `bias`: `[columns]`, or `None`.
+    - `eps`: Added to the variance.
+    - `config`: The tile.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    `y` as `x`; `mean` and `rstd`, `[rows]`, float32 (float64 for float64).
+
+        >>> x = jnp.array([[1.0, 3.0]])
+        >>> y, mean, _ = layer_norm(x, eps=0.0, config=NormConfig(), interpret=True)
+        >>> y.tolist(), mean.tolist()
+        ([[-1.0, 1.0]], [2.0])
     """
     out = _row_norm(x, scale, bias, True, eps, config, interpret)
     return out.y, out.mean.reshape(x.shape[0]), out.rstd.reshape(x.shape[0])
@@ -55,18 +68,42 @@ def rms_norm(
     config: NormConfig,
     interpret=False,
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute `x * rstd * scale` for each row, with `rstd = 1 / sqrt(mean(x**2) + eps)`.
+    """Compute `x * rstd * scale` for each row, `rstd = 1 / sqrt(mean(x**2) + eps)`.
 
-    **Arguments:** `x` (rows, columns), floating; `scale` (columns,).
+    **Arguments:**
 
-    **Returns:** `y` as `x`; `rstd` (rows,), float32 (float64 for float64).
+    - `x`: `[rows, columns]`, floating.
+    - `scale`: `[columns]`, or `None`.
+    - `eps`: Added to the mean square.
+    - `config`, `interpret`: As of `layer_norm`.
+
+    **Returns:**
+
+    `y` as `x`; `rstd`, `[rows]`, float32 (float64 for float64).
+
+        >>> x = jnp.array([[2.0, -2.0]])
+        >>> y, rstd = rms_norm(x, eps=0.0, config=NormConfig(), interpret=True)
+        >>> y.tolist(), rstd.tolist()
+        ([[1.0, -1.0]], [0.5])
     """
     out = _row_norm(x, scale, None, False, eps, config, interpret)
     return out.y, out.rstd.reshape(x.shape[0])
 
 
 def as_row(vector: jax.Array | None) -> jax.Array | None:
-    """Return a vector as a matrix of one row, which is what a block wants."""
+    """Return a vector as a matrix of one row, which is what a block wants.
+
+    **Arguments:**
+
+    - `vector`: `[columns]`, or `None`.
+
+    **Returns:**
+
+    `[1, columns]`, or `None`.
+
+        >>> as_row(jnp.zeros(3)).shape
+        (1, 3)
+    """
     return None if vector is None else vector.reshape(1, vector.shape[0])
 
 

@@ -30,14 +30,32 @@ def layer_norm_backward(
     """Compute the cotangents of the operands of `layer_norm`.
 
     With `n = (x - mean) * rstd` and `g = dy * scale`:
-    `dx = rstd * (g - mean(g) - n * mean(g * n))`, `dscale = sum(dy * n)` and
-    `dbias = sum(dy)` over the rows. The statistics are results of `layer_norm` too; where
-    they have cotangents, `dx += dmean / N - drstd * rstd**2 * n / N`.
+    `dx = rstd * (g - mean(g) - n * mean(g * n))`, and over the rows
+    `dscale = sum(dy * n)` and `dbias = sum(dy)`. The statistics are results of
+    `layer_norm` too; where they have cotangents,
+    `dx += dmean / columns - drstd * rstd**2 * n / columns`.
 
-    **Arguments:** `x` (rows, columns); `scale`, `bias` (columns,) or `None`; `mean` and
-    `rstd` (rows,), from the forward pass; `dy` as `x`; `dmean`, `drstd` (rows,).
+    **Arguments:**
 
-    **Returns:** `dx` as `x`, `dscale` as `scale`, `dbias` as `bias` (`None` for `None`).
+    - `x`, `scale`, `bias`: The operands of `layer_norm`.
+    - `mean`, `rstd`: `[rows]`, from the forward pass.
+    - `dy`: As `x`, the cotangent of the first result.
+    - `dmean`, `drstd`: `[rows]`, or `None` for zeros.
+    - `config`, `interpret`: As of `layer_norm`.
+
+    **Returns:**
+
+    `dx`, `dscale` and `dbias`, each of the shape and dtype of its operand, `None` for
+    one that is not there.
+
+        >>> x, dy = jnp.array([[1.0, 3.0]]), jnp.array([[1.0, 0.0]])
+        >>> mean, rstd = jnp.array([2.0]), jnp.array([1.0])
+        >>> dx, _, dbias = layer_norm_backward(
+        ...     *(x, None, jnp.zeros(2), mean, rstd, dy),
+        ...     config=NormConfig(), interpret=True,
+        ... )
+        >>> dx.tolist(), dbias.tolist()
+        ([[0.0, 0.0]], [1.0, 0.0])
     """
     statistics = {"mean": mean, "rstd": rstd, "dmean": dmean, "drstd": drstd}
     return _backward(x, scale, bias, statistics, dy, "layer_norm", config, interpret)
@@ -55,12 +73,27 @@ def rms_norm_backward(
 ) -> tuple[jax.Array, jax.Array | None]:
     """Compute the cotangents of the operands of `rms_norm`.
 
-    As `layer_norm_backward` with a mean of zero and no `mean(g)`.
+    As `layer_norm_backward`, with a mean of zero and without `mean(g)`.
 
-    **Arguments:** `x` (rows, columns); `scale` (columns,) or `None`; `rstd` (rows,), from
-    the forward pass; `dy` as `x`; `drstd` (rows,).
+    **Arguments:**
 
-    **Returns:** `dx` as `x`, `dscale` as `scale` (`None` for `None`).
+    - `x`, `scale`: The operands of `rms_norm`.
+    - `rstd`: `[rows]`, from the forward pass.
+    - `dy`: As `x`, the cotangent of the first result.
+    - `drstd`: `[rows]`, or `None` for zeros.
+    - `config`, `interpret`: As of `layer_norm`.
+
+    **Returns:**
+
+    `dx` and `dscale`, each of the shape and dtype of its operand, `None` for one that
+    is not there.
+
+        >>> x, dy, rstd = jnp.array([[2.0, -2.0]]), jnp.ones((1, 2)), jnp.array([0.5])
+        >>> dx, _ = rms_norm_backward(
+        ...     x, None, rstd, dy, config=NormConfig(), interpret=True
+        ... )
+        >>> dx.tolist()
+        [[0.5, 0.5]]
     """
     statistics = {"mean": None, "rstd": rstd, "dmean": None, "drstd": drstd}
     return _backward(x, scale, None, statistics, dy, "rms_norm", config, interpret)[:2]

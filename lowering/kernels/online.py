@@ -14,14 +14,23 @@ def online_step(
     must whatever else the caller accumulated with the old weights.
 
     A maximum of -inf (nothing but -inf so far) is replaced by zero in the exponent, or
-    `-inf - -inf` would turn an empty start into NaN. One of +inf is not: a row with +inf
-    in it has a NaN sum, as its softmax is NaN.
+    `-inf - -inf` would turn an empty start into NaN. One of +inf is not: a row with
+    +inf in it has a NaN sum, as its softmax is NaN.
 
-    **Arguments:** `tile` (rows, columns), with -inf where it is masked; `maximum` and
-    `total` (rows, 1), -inf and 0 at the start.
+    **Arguments:**
 
-    **Returns:** the weights `exp(tile - maximum)`, the new maximum, the new sum, and the
-    factor by which earlier sums shrink.
+    - `tile`: `[rows, columns]`, -inf where it is masked.
+    - `maximum`, `total`: `[rows, 1]`, -inf and 0 at the start.
+
+    **Returns:**
+
+    The weights `exp(tile - maximum)`, the new maximum, the new sum, and the factor by
+    which earlier sums shrink.
+
+        >>> start = jnp.array([[-jnp.inf]]), jnp.array([[0.0]])
+        >>> _, maximum, total, _ = online_step(jnp.array([[5.0, 5.0]]), *start)
+        >>> maximum.tolist(), total.tolist()
+        ([[5.0]], [[2.0]])
     """
     highest = jnp.maximum(maximum, jnp.max(tile, axis=1, keepdims=True))
     reference = jnp.where(highest == -jnp.inf, 0.0, highest)
@@ -40,6 +49,17 @@ def log_sum(maximum: jax.Array, total: jax.Array) -> jax.Array:
 
     It is -inf for a row of nothing but -inf, and +inf for a row with +inf in it (whose
     `total` is NaN).
+
+    **Arguments:**
+
+    - `maximum`, `total`: `[rows, 1]`, from `online_step`.
+
+    **Returns:**
+
+    `[rows, 1]`.
+
+        >>> log_sum(jnp.array([[5.0]]), jnp.array([[1.0]])).tolist()
+        [[5.0]]
     """
     reference = jnp.where(maximum == -jnp.inf, 0.0, maximum)
     return jnp.where(maximum == jnp.inf, jnp.inf, reference + jnp.log(total))

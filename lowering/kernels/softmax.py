@@ -33,9 +33,19 @@ def softmax(
     `exp(x - max(x)) / sum(exp(x - max(x)))`, summed in float32 (float64 for float64). A
     row of nothing but -inf, or with +inf or NaN in it, gives NaN, as `jax.nn.softmax`.
 
-    **Arguments:** `x` (rows, columns), floating; `log`: the logarithm instead.
+    **Arguments:**
 
-    **Returns:** the shape and dtype of `x`.
+    - `x`: `[rows, columns]`, floating.
+    - `log`: Whether the logarithm is wanted.
+    - `config`: The tile.
+    - `interpret`: As `pallas_call` takes it.
+
+    **Returns:**
+
+    The shape and dtype of `x`.
+
+        >>> softmax(jnp.zeros((1, 4)), config=SoftmaxConfig(), interpret=True).tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
     """
     if x.size == 0:
         return x

@@ -25,9 +25,20 @@ def softmax_backward(
     `y * (dy - sum(y * dy))`, or with `log` `dy - exp(y) * sum(dy)`: neither needs the
     input again. Sums are kept in float32 (float64 for float64).
 
-    **Arguments:** `y` (rows, columns), what `softmax` gave; `dy`, its cotangent.
+    **Arguments:**
 
-    **Returns:** the shape and dtype of `y`.
+    - `y`: `[rows, columns]`, what `softmax` gave.
+    - `dy`: Its cotangent, of the same shape and dtype.
+    - `log`, `config`, `interpret`: As of `softmax`.
+
+    **Returns:**
+
+    The shape and dtype of `y`.
+
+        >>> y = jnp.array([[0.5, 0.5]])
+        >>> dy = jnp.array([[1.0, 0.0]])
+        >>> softmax_backward(y, dy, config=SoftmaxConfig(), interpret=True).tolist()
+        [[0.25, -0.25]]
     """
     if y.size == 0:
         return y
