@@ -8,10 +8,9 @@ import jax.numpy as jnp
 
 from tilejax.errors import ParameterError, ShapeError
 from tilejax.primitives.define import define
+from tilejax.primitives.dtypes import FLOATS
 from tilejax.primitives.sizes import count, nbytes
 from tilejax.targets.cost import Cost
-
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def softmax(

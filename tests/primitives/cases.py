@@ -11,7 +11,7 @@ import pytest
 
 from tests.primitives.harness import Case
 
-FAMILIES = ("softmax",)
+FAMILIES = ("softmax", "cross_entropy", "norms", "attention")
 
 
 def all_cases() -> list[Case]:

@@ -165,9 +165,7 @@ def test_an_operation_that_takes_what_cannot_be_sharded_is_caught():
 def test_results_that_forget_that_they_vary_are_caught(monkeypatch):
     monkeypatch.setattr(rules, "varying_of", lambda avals: frozenset())
     # by the comparison of values' types, or by JAX where a cotangent comes back
-    with pytest.raises(
-        (AssertionError, ValueError), match="vary|varies|cotangent type"
-    ):
+    with pytest.raises((AssertionError, ValueError), match=r"varies|cotangent type"):
         shardings.check_manual(
             _with(_declare("swish_hidden")), CASE.layouts[1], 4, "float32"
         )

@@ -105,14 +105,15 @@ def remat(fun: Callable, case: Case) -> Callable:
 
 
 def subsets(case: Case) -> list[tuple[int, ...]]:
-    """Sets of operands to map: each alone, all, and so that each pair differs once."""
+    """Sets of operands to map: each alone, all, and all but the last.
+
+    Of a thin case, one alone (which one depends on its name) and all.
+    """
     at = case.batched()
-    found = [(i,) for i in at]
-    if len(at) > 1:
-        found.append(at)
-    if len(at) > 2:
-        found += [at[:-1], at[1:]]
-    return found
+    alone = [(i,) for i in at]
+    if case.thin:
+        alone = [alone[len(case.name) % len(alone)]]
+    return list(dict.fromkeys([*alone, at, at[:-1] or at]))[: 2 if case.thin else None]
 
 
 def spread(operands, which: tuple[int, ...]) -> tuple[list, tuple]:
@@ -134,9 +135,10 @@ def vmapped(which: tuple[int, ...]) -> Callable:
             full, axes = spread(operands, which)
             many, at = jax.vmap(fun, in_axes=axes), case.differentiated()
             found = {"vmap": many(*full)}
-            if at:
+            if at and len(which) != 1:
                 one = jax.vmap(jax.grad(loss_of(fun), at), in_axes=axes)
                 found["vmap of gradient"] = one(*full)
+            if at:
                 found["gradient of vmap"] = jax.grad(loss_of(many), at)(*full)
             return found
 
