@@ -38,6 +38,22 @@ COMMANDS = (
         arguments={"--json": {"action": "store_true", "help": "print JSON"}},
     ),
     Command(
+        name="explain",
+        help="show what is done to a function, what runs it and what it costs",
+        module="tilejax.report.explain_cli",
+        arguments={
+            "function": {"metavar": "module:function"},
+            "--shapes": {
+                "nargs": "*",
+                "default": [],
+                "metavar": "TYPE",
+                "help": "types of its arguments: f32[8,16] i32[8] ...",
+            },
+            "--target": {"help": "the target to explain for; the device at hand"},
+            "--json": {"action": "store_true", "help": "print JSON"},
+        },
+    ),
+    Command(
         name="demo",
         help="train a small transformer on Python's manual and explain its step",
         module="tilejax.demo.run",
