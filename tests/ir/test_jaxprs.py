@@ -102,8 +102,10 @@ def test_a_body_may_not_change_what_it_takes_and_gives():
 
 
 def test_bodies_of_unknown_primitives_are_read_but_not_replaced():
+    def solve(matvec, b):
+        return b / 2
+
     def f(x):
-        solve = lambda matvec, b: b / 2
         return lax.custom_linear_solve(lambda v: v * 2, x, solve, solve)
 
     eqn = trace(f, jnp.ones(2))[0].eqns[-1]

@@ -39,7 +39,7 @@ def test_text_shows_types_constants_and_parameters():
     ],
 )
 def test_text_shows_literals_exactly(value, text):
-    kind = np.int8 if isinstance(value, np.int8) else np.float32
+    kind = np.float32 if isinstance(value, float | np.floating) else np.int8
     assert text in as_text(trace(lambda x: x + value, kind(1))[0])
 
 
