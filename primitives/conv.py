@@ -8,8 +8,8 @@ import jax
 from tilejax.errors import ParameterError, ShapeError
 from tilejax.primitives import conv_dims, retile
 from tilejax.primitives.call import Call
-from tilejax.primitives.conv_dims import show
 from tilejax.primitives.define import define
+from tilejax.primitives.sizes import show
 
 ArrayLike = jax.typing.ArrayLike
 Padding = str | int | Sequence[int | tuple[int, int]]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from tilejax.errors import DTypeError, ParameterError, ShapeError
-from tilejax.primitives.sizes import nbytes
+from tilejax.primitives.sizes import nbytes, show
 from tilejax.targets.cost import Cost
 
 
@@ -151,8 +151,3 @@ def check(x: Any, w: Any, **params) -> None:
                 f"conv: the {name} is {size} (x {show(x)}, w {show(w)}), which "
                 f"{count} groups do not divide"
             )
-
-
-def show(x) -> str:
-    """Spell a type, as `float32[2,3]`."""
-    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"

@@ -187,14 +187,13 @@ def _tangent_call(op: Op, call: Call, moving, floats) -> Call:
 
 
 def _jvp_linear(op, primals, tangents, moving, outs, call, params):
-    if op.tangent_params is not None:
-        params = op.tangent_params(params)
     total = [_p.zero_tangent(jax.typeof(o)) for o in outs]
     for at, move in enumerate(moving):
         if move:
             operands = list(primals)
             operands[at] = tangents[at]
-            found = op.bind(operands, call, params)
+            own = params if op.tangent_params is None else op.tangent_params(params, at)
+            found = op.bind(operands, call, own)
             total = [_p.add(t, f) for t, f in zip(total, found, strict=True)]
     return total
 

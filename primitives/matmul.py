@@ -10,7 +10,8 @@ from tilejax.primitives import matmul_dims, retile
 from tilejax.primitives.activations import activate
 from tilejax.primitives.call import Call
 from tilejax.primitives.define import define
-from tilejax.primitives.matmul_dims import DimensionNumbers, show
+from tilejax.primitives.matmul_dims import DimensionNumbers
+from tilejax.primitives.sizes import show
 
 ArrayLike = jax.typing.ArrayLike
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tilejax.errors import DTypeError, ParameterError, ShapeError
 from tilejax.primitives.activations import check_activation
-from tilejax.primitives.sizes import nbytes
+from tilejax.primitives.sizes import nbytes, show
 from tilejax.targets.cost import Cost
 
 DimensionNumbers = tuple[
@@ -134,11 +134,6 @@ def _check_contraction(a, b, numbers: DimensionNumbers) -> None:
                     f"{a.shape[i]}, but dimension {j} of b, {show(b)}, has size "
                     f"{b.shape[j]}; transpose or reshape one of them"
                 )
-
-
-def show(x) -> str:
-    """Spell a type, as `float32[2,3]`."""
-    return f"{x.dtype.name}[{','.join(map(str, x.shape))}]"
 
 
 def cost(a, b, bias=None, scale=None, residual=None, **params) -> Cost:

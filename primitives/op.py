@@ -11,6 +11,7 @@ from tilejax._jax import primitives as _p
 from tilejax.errors import DTypeError, ParameterError, ShapeError, TileJAXError
 from tilejax.primitives import factors
 from tilejax.primitives.call import Call
+from tilejax.primitives.sizes import show
 
 
 _SIGNATURES: dict[tuple, tuple[tuple, bool]] = {}
@@ -34,12 +35,14 @@ class Op:
       function of `(given, params)` to them; then it is differentiated by itself.
     - `transpose`: `(cotangents, operands, index, aval, call, params)` to the gradient
       of given operand `index` (None there), for a linear operation.
-    - `tangent_params`: `(params)` to those with which a linear operation gives its own
-      tangents, where they differ (a lookup that fills with NaN has zero tangents).
+    - `tangent_params`: `(params, index)` to those with which a linear operation gives
+      the tangent that given operand `index` causes, where they differ (a lookup that
+      fills with NaN has zero tangents).
     - `fold`: `(operands, axes, axis_data, call, params)` to the results and their axes
       under `vmap`, of wider uses of operations; None for a level of the call.
     - `typed_by_reference`: Explicit-mode types are the reference's own, traced on the
-      operands' types, and not the rule's: for an operation that JAX has too.
+      operands' types, and not the rule's: for an operation that JAX has too. Or a
+      function of the parameters that says so.
     - `cost`: `(*operand avals, **params)` to a `tilejax.targets.Cost`.
     - `check`: `(*operand avals, **params)` raises what a user should read.
     - `dtypes`: names of the dtypes that floating and integer operands may have.
@@ -56,7 +59,7 @@ class Op:
     transpose: Callable | None = None
     tangent_params: Callable | None = None
     fold: Callable | None = None
-    typed_by_reference: bool = False
+    typed_by_reference: bool | Callable = False
     cost: Callable | None = None
     check: Callable | None = None
     dtypes: tuple[str, ...] = ()
@@ -122,7 +125,7 @@ class Op:
         except TileJAXError:
             raise
         except (TypeError, ValueError) as error:
-            shown = ", ".join(_show(a) for a in avals)
+            shown = ", ".join(show(a) for a in avals)
             raise ShapeError(f"{self.name}({shown}): {error}") from error
 
     def _check_dtypes(self, avals) -> None:
@@ -131,7 +134,7 @@ class Op:
         for at, aval in enumerate(avals):
             if aval.dtype.name not in self.dtypes:
                 raise DTypeError(
-                    f"{self.name}: operand {at} is {_show(aval)}; it takes "
+                    f"{self.name}: operand {at} is {show(aval)}; it takes "
                     f"{', '.join(self.dtypes)}. Convert it first (x.astype)"
                 )
 
@@ -173,6 +176,11 @@ class Op:
             return factors.parse(self.sharding, tuple(a.ndim for a in avals))
         return factors.parse(self.sharding(call.expand(avals), self.params(params)))
 
+    def is_typed_by_reference(self, params: Mapping) -> bool:
+        """Say whether Explicit-mode types are the reference's own."""
+        asked = self.typed_by_reference
+        return asked(params) if callable(asked) else asked
+
     def linear_in(self, call: Call, params: Mapping) -> tuple[int, ...]:
         """Return the given operands (counted among the given) it is linear in."""
         linear = self.linear
@@ -183,7 +191,3 @@ class Op:
 
 def _struct(aval) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-
-
-def _show(aval) -> str:
-    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

@@ -164,7 +164,7 @@ def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> li
         return plain
     if part == "tangent":
         return _like_results(op, avals, plain, call, params)
-    if part == "forward" and op.typed_by_reference:
+    if part == "forward" and op.is_typed_by_reference(params):
         return _reference_types(
             op, tuple(avals), call, tuple(params.items()), _p.settings()
         )

@@ -1,4 +1,4 @@
-"""Sizes of operands, as costs count them."""
+"""Sizes of operands, as costs count them and as errors spell them."""
 
 import math
 from typing import Any
@@ -22,3 +22,13 @@ def nbytes(*avals: Any) -> int:
     12
     """
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in avals if a is not None)
+
+
+def show(aval: Any) -> str:
+    """Spell a type or an array's.
+
+    >>> import jax
+    >>> show(jax.ShapeDtypeStruct((2, 3), "bfloat16"))
+    'bfloat16[2,3]'
+    """
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"

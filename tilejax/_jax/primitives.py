@@ -89,6 +89,21 @@ def spec_of(aval: ShapedArray) -> tuple:
     return spec + (None,) * (aval.ndim - len(spec))
 
 
+def explicit_sharding(aval: ShapedArray) -> NamedSharding | None:
+    """Return the sharding that the type has over Explicit axes, or None."""
+    mesh = aval.sharding.mesh
+    return aval.sharding if not mesh.empty and mesh.explicit_axes else None
+
+
+def sharding_over(*values) -> NamedSharding | None:
+    """Complete the last value, a `PartitionSpec`, with the mesh that the others name."""
+    *operands, asked = values
+    if asked is None or isinstance(asked, NamedSharding):
+        return asked
+    mesh = mesh_of([core.typeof(x) for x in operands]) or mesh_lib.get_abstract_mesh()
+    return NamedSharding(mesh, asked)
+
+
 def partial_axes(aval: ShapedArray) -> frozenset[str]:
     """Return the mesh axes over which a value is unreduced or reduced."""
     spec, manual = aval.sharding.spec, aval.manual_axis_type

@@ -46,9 +46,7 @@ def run(
     - `sources`: whether new equations say that they stem from the old ones' lines and
       scopes; else from wherever this is called.
     """
-    values: dict[Any, Any] = dict(
-        zip(program.constvars, consts(program), strict=True)
-    )
+    values: dict[Any, Any] = dict(zip(program.constvars, consts(program), strict=True))
     values.update(zip(program.invars, args, strict=True))
 
     def read(atom):
@@ -59,9 +57,7 @@ def run(
         if sources:
             stack = source_info.current_name_stack() + eqn.source_info.name_stack
             with (
-                source_info.user_context(
-                    eqn.source_info.traceback, name_stack=stack
-                ),
+                source_info.user_context(eqn.source_info.traceback, name_stack=stack),
                 eqn.ctx.manager,
             ):
                 outs = _one(eqn, table, operands)
