@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilejax.errors import ParameterError
+from tilejax.front.counts import native_work
 from tilejax.front.tile import Tiled, recording
 from tilejax.ir import as_text
 
@@ -24,6 +25,24 @@ class _Stage:
     @property
     def __class__(self):
         return type(self._stage)
+
+    def cost_analysis(self) -> Any:
+        """Return what XLA counts, with the work of kernels, which it does not see into.
+
+        **Returns:** a mapping with `flops` and `bytes accessed` among its keys; None
+        where there is nothing to tell.
+        """
+        found = self._stage.cost_analysis()
+        native = native_work(self._what().after)
+        if not native.operations and not native.bytes:
+            return found
+        counts = dict(found or {})
+        for key, more in (
+            ("flops", native.operations),
+            ("bytes accessed", native.bytes),
+        ):
+            counts[key] = counts.get(key, 0.0) + more
+        return counts
 
     def __repr__(self) -> str:
         return f"tilejax.{type(self).__name__}({self._stage!r})"

@@ -4,21 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import jax
-
 from tilejax import targets
-from tilejax._jax import primitives as _p
-from tilejax._jax.jaxprs import trace
+from tilejax.front.counts import Counted, counted
 from tilejax.front.filter_jit import filter_jit
 from tilejax.front.tile import Tiled
-from tilejax.ir import source, walk
-from tilejax.ir.work import work_inside, work_of
-from tilejax.lowering import rules
+from tilejax.ir import source, type_text
+from tilejax.ir.work import work_of
 from tilejax.passes.record import PassRecord
-from tilejax.primitives import parts
-from tilejax.primitives.call import Call
-from tilejax.primitives.define import operation_of
-from tilejax.primitives.op import Op
 
 
 @dataclass(frozen=True)
@@ -138,12 +130,11 @@ def explain(
 def kernel_records(program, target: targets.Target) -> list[KernelRecord]:
     """Return a record for each heavy equation of a program, loops and all."""
     found = []
-    for visit in walk(program):
-        known = operation_of(visit.eqn.primitive)
-        if known is not None:
-            found.append(_tiled_record(visit, *known, target))
-        elif visit.eqn.primitive.name in _HEAVY:
-            found.append(_plain_record(visit, target))
+    for each in counted(program, target):
+        if isinstance(each, Counted):
+            found.append(_tiled_record(each, target))
+        elif each.eqn.primitive.name in _HEAVY:
+            found.append(_plain_record(each, target))
     return found
 
 
@@ -175,34 +166,18 @@ _HEAVY: Mapping[str, str] = {
 }
 
 
-def _tiled_record(visit, op: Op, part: str, target) -> KernelRecord:
-    eqn = visit.eqn
-    params = dict(eqn.params)
-    call: Call = params.pop("call")
-    avals = [v.aval for v in eqn.invars]
-    members = 1
-    for depth, level in enumerate(call.levels):
-        at = level.ins.index(True)
-        members *= avals[at].shape[sum(x.ins[at] for x in call.levels[:depth])]
-    plain = [
-        _p.ShapedArray(a.shape[sum(level.ins[i] for level in call.levels) :], a.dtype)
-        for i, a in enumerate(avals)
-    ]
-    choice = rules.choose(op, part, target, plain, call, params)
-    cost = _cost(op, part, plain, call, params) * members
+def _tiled_record(each: Counted, target) -> KernelRecord:
+    choice = each.choice
     return _record(
-        visit, op.name, part, choice.impl, choice.config, choice.reason, cost, target
+        each.visit,
+        each.op.name,
+        each.part,
+        choice.impl,
+        choice.config,
+        choice.reason,
+        each.cost,
+        target,
     )
-
-
-def _cost(op: Op, part: str, plain, call: Call, params) -> targets.Cost:
-    if part == "forward" and op.cost is not None:
-        return op.cost(*call.expand(plain), **op.params(params))
-    bare = Call(call.given, (), call.moving)
-    with _p.neutral_mesh():
-        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in plain]
-        program, _ = trace(parts.function(op, part, bare, params), *structs)
-    return work_inside(program)
 
 
 def _plain_record(visit, target) -> KernelRecord:
@@ -229,7 +204,7 @@ def _record(visit, name, part, impl, config, reason, cost, target) -> KernelReco
         impl,
         config,
         reason,
-        tuple(_shape(v.aval) for v in visit.eqn.invars),
+        tuple(type_text(v.aval) for v in visit.eqn.invars),
         visit.trips,
         cost.operations * times,
         cost.bytes * times,
@@ -240,11 +215,9 @@ def _record(visit, name, part, impl, config, reason, cost, target) -> KernelReco
     )
 
 
-def _shape(aval) -> str:
-    from tilejax.ir import type_text
-
-    return type_text(aval)
-
-
 def _plain(config):
-    return config if config is None else {k: str(v) for k, v in vars(config).items()}
+    """A config as plain data."""
+    if config is None:
+        return None
+    keep = int | float | str | None
+    return {k: v if isinstance(v, keep) else str(v) for k, v in vars(config).items()}
