@@ -74,12 +74,17 @@ class Rule:
 
     def dot(self, a: jax.Array, b: jax.Array, dimensions) -> jax.Array:
         """Contract two tiles, summing in float32 (float64 for float64)."""
+        dtype = accumulator(a.dtype)
+        if dimensions == NT and b.shape[0] == 1:
+            # JAX lowers this for TPU as a product with a vector, and for operands
+            # narrower than the sum it emits a broadcast that its verifier refuses.
+            a, b = a.astype(dtype), b.astype(dtype)
         return jax.lax.dot_general(
             a,
             b,
             dimensions,
             precision=self.precision,
-            preferred_element_type=accumulator(a.dtype),
+            preferred_element_type=dtype,
         )
 
 

@@ -8,6 +8,15 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 
+@pytest.fixture(autouse=True)
+def quick_to_compile() -> Iterator[None]:
+    """Interpreted kernels run once on a handful of numbers: compiling is the cost."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def checking(capfd: pytest.CaptureFixture) -> Iterator[pltpu.InterpretParams]:
     """The TPU interpreter on two cores; fails on a race.
