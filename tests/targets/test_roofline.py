@@ -232,6 +232,14 @@ def test_a_tiled_product_by_hand():
     assert made.seconds == pytest.approx(busy + 1e-6 + 2 * 1e-7)
 
 
+def test_one_tile_of_output_keeps_one_core_busy():
+    alone = targets.matmul_seconds(64, 64, 64, (64, 64, 64), TOY, "float16")
+    assert alone.compute_seconds == pytest.approx(4 * 2 * 64**3 / 1e12)
+    # a tile of 4 rows is padded to 8
+    thin = targets.matmul_seconds(16, 64, 64, (4, 64, 64), TOY, "float16")
+    assert thin.compute_seconds == pytest.approx(2 * 2 * 16 * 64 * 64 / 1e12)
+
+
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [((8, 8, 8), 1.0), ((1, 8, 8), 1 / 8), ((9, 8, 8), 9 / 16), ((12, 4, 6), 9 / 32)],
