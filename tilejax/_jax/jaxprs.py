@@ -58,6 +58,12 @@ def trace(fn: Callable, *args, **kwargs) -> tuple[Program, Any]:
     avals = [core.shaped_abstractify(leaf) for leaf in leaves]
     names = api_util.debug_info("jit", fn, args, kwargs)
     flat, out_tree = api_util.flatten_fun(lu.wrap_init(fn, debug_info=names), tree)
+
+    def paths():  # for errors about results; known only once `fn` has returned
+        out = jax.tree.unflatten(out_tree(), range(out_tree().num_leaves))
+        return names.set_result_paths(out).result_paths
+
+    flat.debug_info = names._replace(result_paths=paths)
     jaxpr, _, constants = pe.trace_to_jaxpr_dynamic(flat, avals)
     return close(jaxpr, constants), out_tree()
 
@@ -156,9 +162,9 @@ def new_outvars(program: Program, names: dict[Var, Atom]) -> list[Atom]:
     return [v if type(v) is Literal else names.get(v, v) for v in program.outvars]
 
 
-def new_var(aval) -> Var:
-    """Return a variable that no program has yet."""
-    return core.Var(aval)
+def new_var(aval, *, is_dropped: bool = False) -> Var:
+    """Return a variable that no program has yet, or one that nothing can read."""
+    return core.DropVar(aval) if is_dropped else core.Var(aval)
 
 
 def renamed(eqn: Eqn, names: dict[Var, Atom]) -> Eqn:

@@ -167,4 +167,7 @@ def rewrite(program: Program, change: Callable[[Program, bool], Program]) -> Pro
         is_same = all(a is b for a, b in zip(old, new, strict=True))
         return eqn if is_same else with_nested(eqn, new)
 
-    return visit(program, True)
+    new = visit(program, True)
+    # The two functions hold each other and this, so constants would wait for `gc`.
+    done.clear()
+    return new

@@ -13,6 +13,7 @@ from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.raise_attention import raise_attention
 from tilejax.passes.raise_lax import raise_lax
 from tilejax.passes.raise_softmax import raise_softmax
 from tilejax.passes.record import PassRecord, collecting
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("simplify", simplify),
     ("cse", merge_common),
     ("raise_softmax", raise_softmax),
+    ("raise_attention", raise_attention),
     ("raise_lax", raise_lax),
     ("dce", drop_dead),
 )
