@@ -78,6 +78,8 @@ class Jit:
 
     def __init__(self, fun: Callable, plan: Plan, jitted: Any, options: dict):
         functools.update_wrapper(self, fun, updated=())
+        own = getattr(fun, "__dict__", {})
+        self.__dict__ |= {k: v for k, v in own.items() if not hasattr(self, k)}
         self._jitted = jitted
         self._again = partial(_again, fun, plan, options)
 

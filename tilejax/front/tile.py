@@ -123,7 +123,7 @@ def _tiled(fun: Callable, plan: Plan, held: Callable) -> Callable:
     try:
         run.__signature__ = inspect.signature(fun)  # pyright: ignore
     except (TypeError, ValueError):
-        pass  # a builtin without a signature: JAX asks for none either
+        run.__signature__ = ()  # pyright: ignore  # so that JAX finds none either
     return run
 
 
