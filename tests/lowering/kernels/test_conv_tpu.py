@@ -108,6 +108,7 @@ def test_every_proposed_tile_lowers(lower, name, case):
         )
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_no_tile_is_proposed_for_a_type_that_a_tpu_lacks(dtype):
     x, w, _ = avals(CASES["plain"], dtype)

@@ -127,6 +127,7 @@ def test_every_proposed_tile_of_the_gradients_lowers(lower, name):
         )
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_no_tile_is_proposed_for_a_type_that_a_tpu_lacks(dtype):
     a = S((1, 128, 128), dtype)
