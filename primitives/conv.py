@@ -182,7 +182,8 @@ def conv_general_dilated(
     **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
 
     >>> import jax.numpy as jnp
-    >>> conv_general_dilated(jnp.ones((1, 2, 5)), jnp.ones((4, 2, 3)), (1,), "VALID").shape
+    >>> x, w = jnp.ones((1, 2, 5)), jnp.ones((4, 2, 3))
+    >>> conv_general_dilated(x, w, (1,), "VALID").shape
     (1, 4, 3)
     """
     x, w = conv_op.array(0, x), conv_op.array(1, w)

@@ -37,8 +37,8 @@ def embedding_bag(
 ) -> jax.Array:
     """Look up a bag of rows and add them up.
 
-    `sum(weights[..., None] * table[ids], axis=-2)`, or that divided by the number of ids
-    in a bag, summed in f32 (f64 for f64). An empty bag gives zeros.
+    `sum(weights[..., None] * table[ids], axis=-2)`, or that divided by the number of
+    ids in a bag, summed in f32 (f64 for f64). An empty bag gives zeros.
 
     **Arguments:**
 
@@ -139,9 +139,8 @@ def _transpose(cotangents, operands, at, aval, call: Call, params):
     """In the table: add to its rows. In the weights: products with its rows."""
     table, ids, *weights = operands
     if at == 0:
-        return _into_rows(
-            aval, ids, weights[0] if weights else None, cotangents, call, params
-        )
+        given = weights[0] if weights else None
+        return _into_rows(aval, ids, given, cotangents, call, params)
     return _into_weights(aval, table, ids, cotangents, call, params)
 
 

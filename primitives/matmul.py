@@ -1,5 +1,6 @@
 """The product of two arrays over chosen dimensions, with what is done to it after."""
 
+import functools
 from typing import Any
 
 import jax
@@ -35,9 +36,10 @@ def dot_general(
     """Multiply and sum over pairs of dimensions, and finish the product.
 
     `activation(dot * scale + bias) + residual`, cast to `out_dtype`. Without any of
-    these it is `jax.lax.dot_general`, to the bit. With one of them the sum is kept, and
-    they are computed, in the `preferred_element_type`, or f32 for smaller floats and
-    for integers.
+    these it is `jax.lax.dot_general`, to the bit. With one of them the sum is kept in
+    the `preferred_element_type`, or f32 for smaller floats and int32 for integers, and
+    the rest is computed in what that and the operands of the epilogue promote to, at
+    least f32.
 
     **Arguments:**
 
@@ -211,12 +213,17 @@ def _sum(a, b, dot) -> jax.Array:
 
 def _dtypes(a, b, bias, scale, residual, activation, out_dtype, dot):
     """The dtypes of the epilogue and of the result."""
-    own = dot["preferred_element_type"] or jnp.promote_types(a.dtype, b.dtype)
-    finished = _has_epilogue(bias, scale, residual, activation, None)
-    if not finished:
-        return (own if own.itemsize > 2 else jnp.dtype(jnp.float32)), out_dtype
+    own = jnp.dtype(
+        dot["preferred_element_type"] or jnp.promote_types(a.dtype, b.dtype)
+    )
     real = jnp.issubdtype(own, jnp.floating)
-    wide = jnp.promote_types(own, jnp.float32) if real else jnp.dtype(jnp.float32)
+    if not _has_epilogue(bias, scale, residual, activation, None):
+        return (jnp.promote_types(own, jnp.float32) if real else own), out_dtype
+    wide = functools.reduce(
+        jnp.promote_types,
+        [x.dtype for x in (bias, scale, residual) if x is not None],
+        jnp.promote_types(own, jnp.float32) if real else jnp.dtype(jnp.float32),
+    )
     return wide, out_dtype or (own if real else wide)
 
 

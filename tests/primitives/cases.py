@@ -11,7 +11,15 @@ import pytest
 
 from tests.primitives.harness import Case
 
-FAMILIES = ("softmax", "cross_entropy", "norms", "attention")
+FAMILIES = (
+    "softmax",
+    "cross_entropy",
+    "norms",
+    "attention",
+    "matmul",
+    "conv",
+    "embedding",
+)
 
 
 def all_cases() -> list[Case]:
