@@ -66,15 +66,15 @@ def attention(
     """
     if layout not in ("bhsd", "bshd"):
         raise ParameterError(f"attention: layout={layout!r} is neither bhsd nor bshd")
-    q, k, v = (_to_heads_first(x, label, layout) for x, label in _labelled(q, k, v))
+    q, k, v = (_to_heads_first(at, x, layout) for at, x in enumerate((q, k, v)))
     if scale is None:
         scale = q.shape[3] ** -0.5 if q.shape[3] else 1.0
     o, _ = attention_op(
         q,
         k,
         v,
-        _with_four_axes(bias, "bias"),
-        _with_four_axes(mask, "mask"),
+        _with_four_axes(3, bias),
+        _with_four_axes(4, mask),
         q_segments,
         kv_segments,
         scale=number("scale", scale),
@@ -87,12 +87,8 @@ def attention(
     return o if layout == "bhsd" else jnp.swapaxes(o, 1, 2)
 
 
-def _labelled(q, k, v):
-    return (q, "q"), (k, "k"), (v, "v")
-
-
-def _to_heads_first(x, label: str, layout: str) -> jax.Array:
-    x = jnp.asarray(x)
+def _to_heads_first(at: int, x, layout: str) -> jax.Array:
+    x, label = attention_op.array(at, x), "qkv"[at]
     if x.ndim != 4:
         middle = "heads, length" if layout == "bhsd" else "length, heads"
         raise ShapeError(
@@ -102,13 +98,13 @@ def _to_heads_first(x, label: str, layout: str) -> jax.Array:
     return x if layout == "bhsd" else jnp.swapaxes(x, 1, 2)
 
 
-def _with_four_axes(x, label: str) -> jax.Array | None:
+def _with_four_axes(at: int, x) -> jax.Array | None:
     if x is None:
         return None
-    x = jnp.asarray(x)
+    x = attention_op.array(at, x)
     if x.ndim > 4 or x.ndim < 2:
         raise ShapeError(
-            f"attention: {label} has shape {x.shape}; it needs two to four axes, the "
+            f"attention: {'bias' if at == 3 else 'mask'} has shape {x.shape}; it needs two to four axes, the "
             "last of them queries and keys"
         )
     return x.reshape((1,) * (4 - x.ndim) + x.shape)

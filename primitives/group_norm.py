@@ -45,7 +45,7 @@ def group_norm(
     >>> group_norm(x, groups=2).round(3).tolist()
     [[-1.0, 1.0, -1.0, 1.0]]
     """
-    x = jnp.asarray(x)
+    x = group_norm_op.array(0, x)
     if x.ndim < 2 or not -x.ndim <= channel_axis < x.ndim or channel_axis % x.ndim == 0:
         raise ShapeError(
             f"group_norm: x has shape {x.shape} and channel_axis={channel_axis}; it "

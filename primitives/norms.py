@@ -71,7 +71,7 @@ def checked_eps(name: str, eps: float) -> float:
     """Return `eps` as a number, or raise `ParameterError`."""
     try:
         number = float(eps)
-    except (TypeError, jax.errors.ConcretizationTypeError) as error:
+    except (TypeError, ValueError, jax.errors.ConcretizationTypeError) as error:
         raise ParameterError(
             f"{name}: eps={eps!r} is no number; it is static, so not traced"
         ) from error

@@ -61,15 +61,16 @@ def log_softmax(
 
 
 def _bind(x, axis, log: bool) -> jax.Array:
-    shape = jnp.shape(x)
+    x = softmax_op.array(0, x)
+    shape = x.shape
     if axis is None:
         axis = range(len(shape))
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     for a in axes:
         if not -len(shape) <= a < len(shape):
             raise ParameterError(
-                f"softmax: axis {a} is out of range for x of shape {shape}; give one "
-                f"from {-len(shape)} to {len(shape) - 1}"
+                f"softmax: axis {a} is out of range for x of shape {shape}; give axes "
+                "that x has, or None for all"
             )
     axes = tuple(a % len(shape) for a in axes)
     if len(set(axes)) != len(axes):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from tilejax.errors import DTypeError, ParameterError, ShapeError
-from tilejax.primitives.attention import attention, attention_op
+from tilejax.primitives.attention import attention
 from tilejax.primitives.cross_entropy import cross_entropy
 from tilejax.primitives.group_norm import group_norm
 from tilejax.primitives.norms import layer_norm, rms_norm
@@ -26,7 +26,7 @@ def _attend(**changed):
 MISTAKES = [
     (lambda: softmax(IDS), DTypeError, r"softmax: operand 0 is int32\[2,6\]"),
     (lambda: softmax("abc"), DTypeError, "softmax: operand 0 is no array"),
-    (lambda: softmax(X, axis=2), ParameterError, r"axis 2 .* \(2, 6\); give one"),
+    (lambda: softmax(X, axis=2), ParameterError, r"axis 2 .* \(2, 6\); give axes"),
     (lambda: log_softmax(X, axis=(0, -2)), ParameterError, "twice"),
     (lambda: softmax(1.0, axis=0), ParameterError, "axis 0 is out of range"),
     (lambda: cross_entropy(X, X[:, 0]), DTypeError, "labels must be integers"),
@@ -91,5 +91,3 @@ def test_a_mistake_says_what_and_where(call, kind, says):
 def test_an_option_that_attention_lacks_is_refused_by_name():
     with pytest.raises(TypeError, match="dropout"):
         attention(Q, KV, KV, dropout=0.1)  # pyright: ignore[reportCallIssue]
-    with pytest.raises(TypeError, match="dropout"):
-        attention_op(Q, KV, KV, None, None, None, None, dropout=0.1)
