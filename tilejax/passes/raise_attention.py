@@ -136,11 +136,9 @@ class _Attention:
             return "its softmax is over another axis than the one summed over"
         if len(a_sum) != 1:
             return "its scores are sums over several dimensions"
-        if (
-            not {str(e.params["precision"]) for e in (first, self.second)}
-            <= _PRECISIONS
-        ):
-            return "a precision was asked for"
+        asked = {_precision(e.params["precision"]) for e in (first, self.second)}
+        if len(asked) != 1:
+            return "its products ask for different precisions"
         a, b = first.invars
         axes = self.scores.axes
         batch = axes[: len(a_batch)]
@@ -235,6 +233,7 @@ class _Attention:
             else (far if low is None else -low, far if high is None else high),
             "soft_cap": None,
             "masked_rows": "uniform",
+            "precision": _precision(self.second.params["precision"]),
         }
 
     def _four(self, x: Array, part: Part) -> Array:
@@ -273,10 +272,14 @@ class _Attention:
         return out.transpose(order).astype(self.second.outvars[0].aval.dtype)
 
 
-# What jax.nn asks for by itself; more than that has to be kept.
-_PRECISIONS = {"None", "BF16_BF16_F32", "F16_F16_F32"} | {
-    f"DotAlgorithmPreset.{n}" for n in ("BF16_BF16_F32", "F16_F16_F32", "DEFAULT")
-}
+# What jax.nn asks for by itself, which is what attention does anyway.
+_USUAL = ("BF16_BF16_F32", "F16_F16_F32", "DEFAULT")
+
+
+def _precision(asked):
+    names = asked if isinstance(asked, tuple) else (asked,)
+    usual = all(n is None or str(n).rpartition(".")[2] in _USUAL for n in names)
+    return None if usual else asked
 
 
 def _sides(eqn: Eqn, index: int):

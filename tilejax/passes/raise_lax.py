@@ -6,7 +6,6 @@ from tilejax.passes.record import note
 from tilejax.passes.splice import splice
 from tilejax.primitives import conv, matmul, retile
 
-
 # Each of these says what it takes the place of.
 FAMILIES = (conv, matmul)
 

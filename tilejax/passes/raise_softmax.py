@@ -99,14 +99,12 @@ def _softmax(eqn: Eqn, definitions: Definitions) -> _Match | None:
     exp = definitions.of(eqn.invars[0], "exp")
     if exp is None:
         return None
-    total = _kept_reduction(eqn.invars[1], "reduce_sum", definitions)
+    total = _kept(eqn.invars[1], "reduce_sum", exp.outvars[0], definitions)
     shifted = _shifted(exp.invars[0], definitions)
-    if total is None or shifted is None or total.source is not exp.outvars[0]:
+    if total is None or shifted is None or total.axes != shifted.axes:
         return None
-    x, axes, inner = shifted
-    if axes != total.axes:
-        return None
-    return _Match(x, axes, False, (*inner, exp, *total.inner))
+    inner = (*shifted.inner, exp, *total.inner)
+    return _Match(shifted.source, total.axes, False, inner)
 
 
 def _log_softmax(eqn: Eqn, definitions: Definitions) -> _Match | None:
@@ -117,14 +115,12 @@ def _log_softmax(eqn: Eqn, definitions: Definitions) -> _Match | None:
     shifted = _shifted(eqn.invars[0], definitions)
     if log is None or shifted is None:
         return None
-    total = _kept_reduction(log.invars[0], "reduce_sum", definitions)
-    exp = None if total is None else definitions.of(total.source, "exp")
-    if total is None or exp is None or exp.invars[0] is not eqn.invars[0]:
-        return None
-    x, axes, inner = shifted
-    if axes != total.axes:
-        return None
-    return _Match(x, axes, True, (*inner, exp, *total.inner, log))
+    for exp in shifted.exponentials(definitions):
+        total = _kept(log.invars[0], "reduce_sum", exp.outvars[0], definitions)
+        if total is not None and total.axes == shifted.axes:
+            inner = (*shifted.inner, exp, *total.inner, log)
+            return _Match(shifted.source, total.axes, True, inner)
+    return None
 
 
 @dataclass(frozen=True)
@@ -133,55 +129,83 @@ class _Reduction:
     axes: tuple[int, ...]
     inner: tuple[Eqn, ...]
 
+    def exponentials(self, definitions: Definitions) -> list[Eqn]:
+        """The exponentials of what the first of the equations makes."""
+        return definitions.readers(self.inner[0].outvars[0], "exp")
 
-def _shifted(atom: Atom, definitions: Definitions):
+
+def _shifted(atom: Atom, definitions: Definitions) -> _Reduction | None:
     """`x - max(x)`: x, the axes of the maximum, and the equations."""
     sub = definitions.of(atom, "sub")
-    if sub is None:
+    stopped = sub and definitions.of(sub.invars[1], "stop_gradient")
+    if sub is None or stopped is None:
         return None
-    inner = [sub]
-    top = sub.invars[1]
-    stopped = definitions.of(top, "stop_gradient")
-    if stopped is None:
+    x = sub.invars[0]
+    found = _kept(stopped.invars[0], "reduce_max", x, definitions)
+    if found is None:
         return None
-    inner.append(stopped)
-    found = _kept_reduction(stopped.invars[0], "reduce_max", definitions)
-    if found is None or found.source is not sub.invars[0]:
-        return None
-    return sub.invars[0], found.axes, (*inner, *found.inner)
+    return _Reduction(x, found.axes, (sub, stopped, *found.inner))
 
 
-def _kept_reduction(atom: Atom, kind: str, definitions: Definitions):
-    """A reduction whose axes were put back with size one, by a broadcast or reshape."""
+def _kept(
+    atom: Atom, kind: str, x: Atom, definitions: Definitions
+) -> _Reduction | None:
+    """A reduction of `x` whose axes were put back with size one.
+
+    JAX itself reduces before it transposes, where `x` is a transpose.
+    """
     back = definitions.of(atom, "broadcast_in_dim", "reshape")
     if back is None:
         return None
     inner = [back]
+    order: tuple[int, ...] | None = None
     below = back.invars[0]
-    floor = definitions.of(below, "max")
-    if kind == "reduce_max" and floor is not None:
-        rest = [v for v in floor.invars if not _is_lowest(v)]
-        if len(rest) != 1:
+    while (step := definitions.of(below, "max", "transpose")) is not None:
+        if step.primitive.name == "transpose" and order is None:
+            order, below = tuple(step.params["permutation"]), step.invars[0]
+        elif step.primitive.name == "max" and _floor(step) is not None:
+            below = _floor(step)
+        else:
             return None
-        inner.append(floor)
-        below = rest[0]
+        inner.append(step)
     reduction = definitions.of(below, kind)
     if reduction is None:
         return None
-    source = reduction.invars[0]
-    axes = tuple(reduction.params["axes"])
-    shape = source.aval.shape
-    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
-    if back.outvars[0].aval.shape != kept or not _keeps_order(back, axes, len(shape)):
+    axes = _axes_in(x, reduction, order, definitions)
+    if axes is None or not _puts_back(back, axes, x.aval.shape):
         return None
-    return _Reduction(source, axes, (*inner, reduction))
+    return _Reduction(x, axes, (*inner, reduction))
 
 
-def _keeps_order(back: Eqn, axes, rank: int) -> bool:
+def _axes_in(x: Atom, reduction: Eqn, order, definitions: Definitions):
+    """The axes of `x` that are reduced, if it is `x` in effect that is."""
+    source, axes = reduction.invars[0], tuple(reduction.params["axes"])
+    if source is x:
+        return axes if order in (None, tuple(range(len(order or ())))) else None
+    moved = definitions.of(x, "transpose")
+    if moved is None or moved.invars[0] is not source:
+        return None
+    permutation = tuple(moved.params["permutation"])
+    own = tuple(i for i, d in enumerate(permutation) if d in axes)
+    rest = [d for d in range(len(permutation)) if d not in axes]
+    wanted = tuple(rest.index(d) for d in permutation if d not in axes)
+    return own if wanted == (order or tuple(range(len(rest)))) else None
+
+
+def _puts_back(back: Eqn, axes, shape) -> bool:
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    if back.outvars[0].aval.shape != kept:
+        return False
     if back.primitive.name == "reshape":
         return back.params.get("dimensions") is None
-    rest = tuple(i for i in range(rank) if i not in axes)
+    rest = tuple(i for i in range(len(shape)) if i not in axes)
     return tuple(back.params["broadcast_dimensions"]) == rest
+
+
+def _floor(step: Eqn) -> Atom | None:
+    """The operand that a maximum with -inf leaves as it is."""
+    rest = [v for v in step.invars if not _is_lowest(v)]
+    return rest[0] if len(rest) == 1 else None
 
 
 def _is_lowest(atom: Atom) -> bool:

@@ -11,11 +11,20 @@ class Definitions:
 
     def __init__(self):
         self._made: dict = {}
+        self._readers: dict = {}
 
     def add(self, eqn: Eqn) -> None:
         """Remember an equation of one result."""
         if len(eqn.outvars) == 1:
             self._made[eqn.outvars[0]] = eqn
+            for v in eqn.invars:
+                if not is_literal(v):
+                    self._readers.setdefault(v, []).append(eqn)
+
+    def readers(self, atom, primitive: str) -> list[Eqn]:
+        """Return the equations of a primitive so far that read the operand."""
+        found = [] if is_literal(atom) else self._readers.get(atom, [])
+        return [eqn for eqn in found if eqn.primitive.name == primitive]
 
     def of(self, atom, *primitives: str) -> Eqn | None:
         """Return the equation that made the operand, if it is of these primitives."""

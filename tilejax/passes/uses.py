@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilejax._jax.jaxprs import Atom, Eqn, Program, is_literal
+from tilejax._jax.jaxprs import Atom, Eqn, Program, is_literal, is_pure
 
 
 class Uses:
@@ -10,11 +10,17 @@ class Uses:
 
     def __init__(self, body: Program):
         self._readers: dict[Atom, set[int]] = {}
-        for eqn in body.eqns:
+        self._outputs = {v for v in body.outvars if not is_literal(v)}
+        # backwards, so that what nothing needs any more is no reader
+        for eqn in reversed(body.eqns):
+            if is_pure(eqn) and not any(map(self._is_read, eqn.outvars)):
+                continue
             for v in eqn.invars:
                 if not is_literal(v):
                     self._readers.setdefault(v, set()).add(id(eqn))
-        self._outputs = {v for v in body.outvars if not is_literal(v)}
+
+    def _is_read(self, v: Atom) -> bool:
+        return v in self._readers or v in self._outputs
 
     def outside(self, matched: Sequence[Eqn]) -> bool:
         """Say whether a result of the equations, but the last's, is read elsewhere."""
