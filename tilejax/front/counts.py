@@ -59,7 +59,24 @@ def _counted(visit: Visit, op: Op, part: str, target) -> Counted:
     ]
     choice = rules.choose(op, part, target, plain, call, params)
     cost = _cost(op, part, plain, call, params) * _members(avals, call)
+    if "HIGH" not in str(params.get("precision")):
+        cost = at_default_precision(cost, target)
     return Counted(visit, op, part, choice, cost)
+
+
+def at_default_precision(cost: targets.Cost, target: targets.Target) -> targets.Cost:
+    """Count products of float32 as what the target's default precision makes of them.
+
+    >>> v5e = targets.get("tpu:v5e")
+    >>> dict(at_default_precision(targets.Cost(8, dtype="float32"), v5e).flops)
+    {'bfloat16': 8}
+    """
+    as_run = target.details.get("float32_product")
+    if as_run is None or "float32" not in cost.flops:
+        return cost
+    flops = dict(cost.flops)
+    flops[as_run] = flops.get(as_run, 0) + flops.pop("float32")
+    return replace(cost, flops=flops)
 
 
 def _members(avals: Sequence, call: Call) -> int:

@@ -33,10 +33,10 @@ def register_op(
     - `name`: an identifier that no other operation has.
     - `reference`: the meaning, in plain JAX: `(*operands, **params)` to an array or a
       tuple of arrays. Parameters are static. An operand may be None.
-    - `sharding`: the factor rule, `"m k, k n -> m n"`: equal names are equal dimensions,
-      and a result is the sum over what it lacks. `n!` marks a dimension that a kernel
-      needs whole, `h~` one whose results need neighbours, `...` leading ones. Or a
-      function `(operand types, params)` to it. None: operands must not be sharded.
+    - `sharding`: the factor rule, `"m k, k n -> m n"`: equal names are equal
+      dimensions, and a result is the sum over what it lacks. `n!` marks a dimension
+      that a kernel needs whole, `h~` one whose results need neighbours, `...` leading
+      ones. Or a function `(operand types, params)` to it. None: operands must not be sharded.
     - `backward`: `(operands, saved, cotangents, **params)` to a gradient an operand,
       None where there is none; by default the reference's own. `saved` are the results
       that `saves` names by their indices.

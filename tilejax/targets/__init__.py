@@ -3,6 +3,7 @@
 from tilejax.targets.cost import Cost as Cost
 from tilejax.targets.figures import dtype_key as dtype_key
 from tilejax.targets.fit import Fit as Fit, fits as fits
+from tilejax.targets.measure import with_bandwidth as with_bandwidth
 from tilejax.targets.padding import (
     padding_efficiency as padding_efficiency,
     tiled_efficiency as tiled_efficiency,

@@ -81,7 +81,8 @@ def _tpu(
         devices=devices,
         device_kinds=kinds,
         absent=("threads", "registers"),
-        details={"sublanes": 8, "lanes": 128},
+        # what JAX's default precision makes of float32 operands of a product
+        details={"sublanes": 8, "lanes": 128, "float32_product": "bfloat16"},
         sources=sources,
     )
 
