@@ -79,8 +79,8 @@ def attention_backward(
         [[[[1.0, 1.0]]]]
     """
     if 0 in q.shape[:3] or k.shape[2] == 0:
-        zeros = (None if x is None else jnp.zeros_like(x) for x in (q, k, v, bias))
-        return tuple(zeros)  # type: ignore[return-value]
+        dbias = None if bias is None else jnp.zeros_like(bias)
+        return jnp.zeros_like(q), jnp.zeros_like(k), jnp.zeros_like(v), dbias
     dtype = accumulator(q.dtype)
     products = o.astype(dtype) * do.astype(dtype)
     operands = with_depth(

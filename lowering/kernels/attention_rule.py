@@ -2,6 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -58,7 +59,7 @@ class Rule:
         behind = self.left is not None and self.queries - self.left > self.keys
         return self.uniform and (self.masked or behind)
 
-    def needed(self, row: jax.Array, column: jax.Array) -> jax.Array | None:
+    def needed(self, row: jax.Array | int, column: jax.Array | int) -> Any:
         """Return whether tile (row, column) has a pair that is seen; `None`: surely."""
         if self.spreads or (self.left is None and self.right is None):
             return None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,11 @@ class CrossEntropyConfig:
 
 
 def cross_entropy(
-    logits: jax.Array, labels: jax.Array, *, config: CrossEntropyConfig, interpret=False
+    logits: jax.Array,
+    labels: jax.Array,
+    *,
+    config: CrossEntropyConfig,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Compute `logsumexp(logits) - logits[label]` for each row, in one reading.
 
@@ -101,7 +106,7 @@ def _kernel(logits_ref, labels_ref, loss_ref, lse_ref, maximum, total, picked, *
 
     logits = logits_ref[...].astype(maximum.dtype)
     valid = inside(logits.shape, 1, column, size)
-    _, maximum[...], total[...], _ = online_step(
+    _weights, maximum[...], total[...], _shrink = online_step(
         jnp.where(valid, logits, -jnp.inf), maximum[...], total[...]
     )
     labelled = is_label(labels_ref[...], logits.shape, column) & valid

@@ -1,5 +1,7 @@
 """Cross-entropy of rows of logits with integer labels, backward."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
@@ -17,7 +19,7 @@ def cross_entropy_backward(
     dlse: jax.Array,
     *,
     config: CrossEntropyConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> jax.Array:
     """Compute the cotangent of the logits of `cross_entropy`.
 

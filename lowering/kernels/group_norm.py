@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +29,7 @@ def group_norm(
     groups: int,
     eps: float,
     config: GroupNormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Normalise each group of channels over all positions of a sample.
 

@@ -1,6 +1,7 @@
 """Group normalisation, backward."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ def group_norm_backward(
     *,
     groups: int,
     config: GroupNormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """Compute the cotangents of the operands of `group_norm`.
 
@@ -57,7 +58,7 @@ def group_norm_backward(
         [1.0]
     """
     if x.size == 0:
-        return (x, *(v if v is None else jnp.zeros_like(v) for v in (scale, bias)))
+        return x, _zeros(scale), _zeros(bias)
     channels = x.shape[2]
     grid, block, row, vector = layout(x, config)
     rows = {
@@ -124,10 +125,11 @@ def _coefficients(x, scale, rstd, total, total_normal, dmean, drstd, groups):
     """Return what `dx = rstd * scale * dy - shift - n * slope` needs of each group."""
     batch, positions, channels = x.shape
     count = positions * channels // groups
-    weight = jnp.ones((1, channels), rstd.dtype) if scale is None else as_row(scale)
+    weight = jnp.ones(channels) if scale is None else scale
+    weight = weight.astype(rstd.dtype).reshape(1, channels)
 
     def mean_over_group(sums):
-        weighted = sums.reshape(batch, channels) * weight.astype(rstd.dtype)
+        weighted = sums.reshape(batch, channels) * weight
         return jnp.sum(weighted.reshape(batch, groups, -1), axis=2) / count
 
     shift = rstd * mean_over_group(total)
@@ -150,3 +152,7 @@ def _finish_kernel(ref):
 
 def _join(total, like):
     return None if like is None else jnp.sum(total, axis=(0, 1)).astype(like.dtype)
+
+
+def _zeros(like):
+    return None if like is None else jnp.zeros_like(like)

@@ -1,6 +1,6 @@
 """A `pallas_call` whose operands, some of them optional, have names."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +19,7 @@ def named_call(
     outputs: Outputs,
     scratch: Mapping[str, Any] | None = None,
     grid: tuple[int, ...],
-    semantics: tuple[str, ...],
+    semantics: Sequence[Any],
     name: str,
     interpret: Any = False,
 ) -> SimpleNamespace:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ def layer_norm(
     *,
     eps: float,
     config: NormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Compute `(x - mean) * rstd * scale + bias` for each row.
 
@@ -66,7 +67,7 @@ def rms_norm(
     *,
     eps: float,
     config: NormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array]:
     """Compute `x * rstd * scale` for each row, `rstd = 1 / sqrt(mean(x**2) + eps)`.
 

@@ -3,6 +3,7 @@
 import functools
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ def layer_norm_backward(
     drstd: jax.Array | None = None,
     *,
     config: NormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array | None, jax.Array | None]:
     """Compute the cotangents of the operands of `layer_norm`.
 
@@ -69,7 +70,7 @@ def rms_norm_backward(
     drstd: jax.Array | None = None,
     *,
     config: NormConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> tuple[jax.Array, jax.Array | None]:
     """Compute the cotangents of the operands of `rms_norm`.
 
@@ -96,7 +97,8 @@ def rms_norm_backward(
         [[0.5, 0.5]]
     """
     statistics = {"mean": None, "rstd": rstd, "dmean": None, "drstd": drstd}
-    return _backward(x, scale, None, statistics, dy, "rms_norm", config, interpret)[:2]
+    found = _backward(x, scale, None, statistics, dy, "rms_norm", config, interpret)
+    return found[0], found[1]
 
 
 def _kernel(ref, *, rows, steps):
@@ -132,7 +134,7 @@ def _add(total, summand, first):
 
 def _backward(x, scale, bias, statistics, dy, name, config, interpret):
     if x.size == 0:
-        return (x, *(v if v is None else jnp.zeros_like(v) for v in (scale, bias)))
+        return x, _zeros(scale), _zeros(bias)
     rows, columns = x.shape
     dtype = accumulator(x.dtype)
     height = fit(config.rows, rows)
@@ -173,3 +175,7 @@ def _as_column(vector, dtype):
 
 def _join(partial, like):
     return None if like is None else jnp.sum(partial, axis=(0, 1)).astype(like.dtype)
+
+
+def _zeros(like):
+    return None if like is None else jnp.zeros_like(like)

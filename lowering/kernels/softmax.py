@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,7 @@ class SoftmaxConfig:
 
 
 def softmax(
-    x: jax.Array, *, log: bool = False, config: SoftmaxConfig, interpret=False
+    x: jax.Array, *, log: bool = False, config: SoftmaxConfig, interpret: Any = False
 ) -> jax.Array:
     """Compute the softmax of each row, or its logarithm.
 
@@ -90,7 +91,7 @@ def _statistics_kernel(x_ref, maximum_ref, total_ref, *, size):
 
     valid = inside(x_ref.shape, 1, column, size)
     x = jnp.where(valid, x_ref[...].astype(maximum_ref.dtype), -jnp.inf)
-    _, maximum_ref[...], total_ref[...], _ = online_step(
+    _weights, maximum_ref[...], total_ref[...], _shrink = online_step(
         x, maximum_ref[...], total_ref[...]
     )
 

@@ -1,6 +1,7 @@
 """Softmax and log-softmax of rows, backward."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ def softmax_backward(
     *,
     log: bool = False,
     config: SoftmaxConfig,
-    interpret=False,
+    interpret: Any = False,
 ) -> jax.Array:
     """Compute the cotangent of the input of `softmax` from its output.
 

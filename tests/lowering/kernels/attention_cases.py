@@ -63,12 +63,12 @@ def reference(
     v,
     bias=None,
     mask=None,
-    q_segments=None,
-    kv_segments=None,
+    q_segments: Any = None,
+    kv_segments: Any = None,
     *,
-    scale,
-    causal=False,
-    window=None,
+    scale: float,
+    causal: bool = False,
+    window: Any = None,
     soft_cap=None,
     masked_rows="zeros",
 ):
@@ -105,8 +105,9 @@ def reference(
 def kernels(given, cotangents, params, config, interpret):
     """Run the forward kernel and the three backward ones."""
     options = dict(**params, config=config, interpret=interpret)
-    o, lse = attention(*given, **options)
-    return (o, lse), attention_backward(*given, o, lse, *cotangents, **options)
+    out = attention(*given, **options)
+    operands = [*given, *out, *cotangents]
+    return out, attention_backward(*operands, **options)
 
 
 def check(

@@ -107,7 +107,7 @@ def test_uniform_masked_rows_are_what_jax_nn_gives(rng, implementation):
         "window": (2, 1) if implementation == "window" else None,
     }
     o, _ = attention(
-        *(*given[:3], None, mask),
+        *[*given[:3], None, mask],
         **params,
         scale=0.4,
         masked_rows="uniform",

@@ -43,7 +43,8 @@ def check(x, dy, log, config, interpret=True):
 
 
 def operands(rng, shape, dtype):
-    return (jnp.asarray(rng.normal(size=shape) * 3, dtype) for _ in range(2))
+    x, dy = (jnp.asarray(rng.normal(size=shape) * 3, dtype) for _ in range(2))
+    return x, dy
 
 
 @pytest.mark.parametrize("config", [WHOLE, TILED], ids=["whole", "tiled"])
