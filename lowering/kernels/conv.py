@@ -1,5 +1,6 @@
 """Convolution as products of windows and taps."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from tilejax.lowering.kernels.conv_plan import (
     conv_out_dtype,
     plan_conv,
 )
+from tilejax.lowering.kernels.conv_residues import split_residues, weave
+from tilejax.lowering.kernels.conv_windows import Axis
 from tilejax.lowering.kernels.tiles import keep_first
 
 
@@ -81,6 +84,19 @@ def conv(
     sizes = [axis.out for axis in plan.axes]
     if plan.empty:
         return jnp.zeros((plan.batch, *sizes[5 - x.ndim :], w.shape[-1]), out_dtype)
+    axes = plan.axes[5 - x.ndim :]
+    for place, axis in enumerate(axes):
+        if axis.lhs_dilation > 1 and axis.stride == 1:
+            again = functools.partial(
+                conv,
+                strides=strides,
+                groups=groups,
+                out_dtype=out_dtype,
+                precision=precision,
+                config=config,
+                interpret=interpret,
+            )
+            return _by_residues(again, x, w, axes, place)
     out = pl.pallas_call(
         functools.partial(_kernel, plan=plan),
         grid=(
@@ -100,6 +116,40 @@ def conv(
         name="conv",
     )(plan.prepare_x(x), plan.prepare_w(w))
     return plan.restore_out(out, x.ndim - 2)
+
+
+def _by_residues(again, x, w, axes: Sequence[Axis], place: int) -> jax.Array:
+    """Convolve an axis that is dilated, leaving out its holes."""
+    parts = []
+    for residue in split_residues(axes[place]):
+        taps = jax.lax.slice_in_dim(
+            w, residue.first, w.shape[place], residue.step, axis=place
+        )
+        plain = list(axes)
+        plain[place] = dataclasses.replace(
+            axes[place],
+            taps=taps.shape[place],
+            low=residue.low,
+            high=residue.high,
+            lhs_dilation=1,
+            rhs_dilation=residue.rhs_dilation,
+        )
+        if residue.out and taps.shape[place]:
+            parts.append(
+                again(
+                    x,
+                    taps,
+                    padding=[(axis.low, axis.high) for axis in plain],
+                    lhs_dilation=[axis.lhs_dilation for axis in plain],
+                    rhs_dilation=[axis.rhs_dilation for axis in plain],
+                )
+            )
+            continue
+        sizes = [axis.out for axis in axes]
+        sizes[place] = residue.out
+        shape = (x.shape[0], *sizes, w.shape[-1])
+        parts.append(jnp.zeros(shape, again.keywords["out_dtype"]))
+    return weave(parts, place + 1, axes[place].out)
 
 
 def _w_spec(plan: ConvPlan) -> pl.BlockSpec:

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.lowering.kernels.agreement import (
     DTYPES,
@@ -194,6 +194,7 @@ def test_empty_lookups_have_the_right_shape(rows, columns, count):
         assert grad.shape == shape
 
 
+@settings(max_examples=25)
 @given(
     keys=st.lists(st.integers(0, 30), min_size=1, max_size=40),
     rows=st.integers(1, 25),

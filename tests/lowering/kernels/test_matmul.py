@@ -1,5 +1,7 @@
 """The matrix product with its epilogue, and its gradients."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +45,9 @@ def reference(activation=None, transpose_a=False, transpose_b=False, total=False
     return f
 
 
-def operands(rng, sizes, batches, dtype, *, transposes=(False, False), extras=""):
+def operands(
+    rng, sizes, batches, dtype, *, transposes=(False, False), extras=""
+) -> list[Any]:
     m, k, n = sizes
     shapes = [(k, m) if transposes[0] else (m, k), (n, k) if transposes[1] else (k, n)]
     batch = 0 if 0 in batches else max(batches)
