@@ -101,10 +101,10 @@ def _to_heads_first(at: int, x, layout: str) -> jax.Array:
 def _with_four_axes(at: int, x) -> jax.Array | None:
     if x is None:
         return None
-    x = attention_op.array(at, x)
-    if x.ndim > 4 or x.ndim < 2:
+    x, label = attention_op.array(at, x), "bias" if at == 3 else "mask"
+    if not 2 <= x.ndim <= 4:
         raise ShapeError(
-            f"attention: {'bias' if at == 3 else 'mask'} has shape {x.shape}; it needs two to four axes, the "
+            f"attention: {label} has shape {x.shape}; it needs two to four axes, the "
             "last of them queries and keys"
         )
     return x.reshape((1,) * (4 - x.ndim) + x.shape)

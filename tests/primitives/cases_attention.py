@@ -75,13 +75,13 @@ def _reference(
         seen &= (j >= i - window[0]) & (j <= i + window[1])
     if mask is not None:
         seen &= mask
-    if q_segments is not None:
+    if q_segments is not None and kv_segments is not None:
         seen &= (q_segments[:, :, None] == kv_segments[:, None])[:, None]
     some = seen.any(-1, keepdims=True)
     # rows without a key see all, and are set right at the end
     shown = jnp.where(seen | ~some, jnp.where(some, scores, 0), -jnp.inf)
     top = jnp.max(shown, -1, keepdims=True, initial=-jnp.inf)
-    raised = jnp.exp(shown - jnp.where(top == -jnp.inf, 0, top))
+    raised = jnp.exp(shown - jnp.where(top == -jnp.inf, 0.0, top))
     p = raised / raised.sum(-1, keepdims=True)
     if masked_rows == "zeros":
         p = jnp.where(some, p, 0)

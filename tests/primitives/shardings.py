@@ -4,13 +4,17 @@
 - Explicit: the types say it, and results' types must be the reference's;
 - Manual: `shard_map`, where each device computes its part, with varying axes checked.
 
-In each, values and gradients are the reference's, and so are the collectives in the
-compiled module: a primitive that XLA cannot see through would be gathered.
+In each, values and gradients are the reference's, and the compiled module has none of a
+kind of collective that the reference's lacks, and no more of any: a primitive that XLA
+cannot see through would be gathered. It may have fewer, since a declared backward can
+sum two things at once that the reference's, derived, sums one after the other; where one
+is missing, values are wrong.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
@@ -34,8 +38,9 @@ def mesh_of(devices: int, kind: AxisType) -> Mesh:
     )
 
 
-def collectives(text: str) -> Counter:
+def collectives(text: str | None) -> Counter:
     """How often each collective appears in the text of a compiled module."""
+    assert text, "the compiled module has no text"
     return Counter(COLLECTIVES.findall(text))
 
 
@@ -77,7 +82,7 @@ def _same_programs(case: Case, wrap: Callable, operands: list, dtype: str) -> No
         known = theirs if case.collectives is None else jax.jit(expected)
         compare(case, ours(*operands), known(*operands), dtype, factor=5)
         found, wanted = (collectives(c.as_text()) for c in (ours, theirs))
-        assert found == wanted, (
+        assert found <= wanted, (
             f"{case.name} {what}: {dict(found)} in the compiled module, where the "
             f"reference has {dict(wanted)}"
         )
@@ -146,15 +151,15 @@ def check_manual(case: Case, layout: Layout, devices: int, dtype: str) -> None:
         )
         _same_programs(case, lambda f: _parts(f, mesh, layout), operands, dtype)
         if case.differentiated():
-            inside = [
+            got, want = (
                 jax.jit(_gradients_inside(f, case, mesh, layout))(*operands)
                 for f in (case.tested(), case.expected())
-            ]
-            compare(case, *inside, dtype, factor=5)
+            )
+            compare(case, got, want, dtype, factor=5)
         must_not_hide(case, operands, mesh, layout, varying[1]["value"])
 
 
-def _mapped(body: Callable, mesh: Mesh, layout: Layout, out_specs) -> Callable:
+def _mapped(body: Callable, mesh: Mesh, layout: Layout, out_specs) -> Any:
     return jax.shard_map(
         body,
         mesh=mesh,

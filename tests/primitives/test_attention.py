@@ -150,6 +150,7 @@ def test_the_cost_counts_what_is_visible():
     def cost(**changed):
         q, k, v = (jax.ShapeDtypeStruct((2, 4, 8, 16), "bfloat16"),) * 3
         more = (None,) * 4
+        assert attention_op.cost is not None
         return attention_op.cost(q, k, v, *more, **{**PARAMS, **changed})
 
     pairs = 2 * 4 * 8 * 8

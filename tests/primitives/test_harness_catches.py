@@ -126,7 +126,7 @@ def test_a_wrong_vmap_is_caught():
     @wrong.def_vmap
     def _(size, mapped, x, scale):
         axes = [0 if m else None for m in mapped]
-        found = jax.vmap(right_op, axes)(x, scale)
+        found = jnp.asarray(jax.vmap(right_op, axes)(x, scale))
         return jnp.roll(found, 1, axis=0), True
 
     # custom_vmap has no reverse mode, so only values are compared

@@ -1,5 +1,7 @@
 """Mistakes in calls of the row operations and attention, one of each kind."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -13,6 +15,7 @@ from tilejax.primitives.softmax import log_softmax, softmax
 
 X = jnp.ones((2, 6))
 IDS = jnp.zeros((2, 6), jnp.int32)
+TEXT: Any = "abc"
 Q = jnp.ones((2, 4, 5, 3))
 KV = jnp.ones((2, 2, 7, 3))
 HALF = KV.astype(jnp.float16)
@@ -25,7 +28,7 @@ def _attend(**changed):
 
 MISTAKES = [
     (lambda: softmax(IDS), DTypeError, r"softmax: operand 0 is int32\[2,6\]"),
-    (lambda: softmax("abc"), DTypeError, "softmax: operand 0 is no array"),
+    (lambda: softmax(TEXT), DTypeError, "softmax: operand 0 is no array"),
     (lambda: softmax(X, axis=2), ParameterError, r"axis 2 .* \(2, 6\); give axes"),
     (lambda: log_softmax(X, axis=(0, -2)), ParameterError, "twice"),
     (lambda: softmax(1.0, axis=0), ParameterError, "axis 0 is out of range"),
@@ -36,7 +39,7 @@ MISTAKES = [
     (lambda: layer_norm(X, None, X[0, :3]), ShapeError, "bias has shape"),
     (lambda: layer_norm(IDS), DTypeError, "x is int32"),
     (lambda: layer_norm(X, eps=-1.0), ParameterError, "must not be negative"),
-    (lambda: layer_norm(X, eps="x"), ParameterError, "is no number"),
+    (lambda: layer_norm(X, eps=TEXT), ParameterError, "is no number"),
     (lambda: rms_norm(X, IDS[0]), DTypeError, "scale is int32"),
     (lambda: rms_norm(1.0), ShapeError, "single number"),
     (

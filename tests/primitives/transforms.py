@@ -4,6 +4,7 @@ The results are dictionaries, so that a failure names the transformation.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -118,7 +119,7 @@ def subsets(case: Case) -> list[tuple[int, ...]]:
 
 def spread(operands, which: tuple[int, ...]) -> tuple[list, tuple]:
     """Three members in each operand of `which`, along its first or last axis."""
-    full, axes = list(operands), [None] * len(operands)
+    full, axes = list(operands), list[Any](None for _ in operands)
     for i in which:
         x = operands[i]
         axis = 0 if i % 2 == 0 else x.ndim
