@@ -2,11 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 
-from tilejax.lowering.adapt.record import Adapted, struct
+from tilejax.lowering.adapt.record import (
+    Adapted,
+    dtype_reason,
+    precision_reason,
+    struct,
+)
 from tilejax.lowering.kernels import matmul as kernel
 from tilejax.lowering.kernels.matmul_configs import matmul_configs
 from tilejax.primitives.matmul import matmul_op
@@ -97,7 +101,7 @@ def _out_dtype(a, b, bias, scale, residual, params):
 
 
 def _configs(target, a, b, bias, scale, residual, **params):
-    reason = _why_not(a, b, bias, scale, params)
+    reason = _why_not(target, a, b, bias, scale, residual, params)
     if reason is not None:
         return reason
     one, two = _sides(a, b, params["dimension_numbers"])
@@ -121,24 +125,36 @@ def _configs(target, a, b, bias, scale, residual, **params):
     )
 
 
-def _why_not(a, b, bias, scale, params) -> str | None:
+def _why_not(target, a, b, bias, scale, residual, params) -> str | None:
     pair = {jnp.dtype(a.dtype).name, jnp.dtype(b.dtype).name}
     if len(pair) > 1 or not pair <= _DTYPES:
         return f"no kernel for {' and '.join(sorted(pair))}"
-    vectors = [x for x in (bias, scale) if x is not None and len(x.shape) == 1]
-    if vectors and not _columns(a, b, params):
+    if _columns(a, b, params) == [] and any(
+        x is not None and len(x.shape) == 1 for x in (bias, scale)
+    ):
         return "its bias or scale runs along the rows"
-    if not _is_known(params["precision"]):
-        return f"no kernel for precision {params['precision']}"
+    out = struct((), _out_dtype(a, b, bias, scale, residual, params))
+    every = [x for x in (a, b, bias, scale, residual, out) if x is not None]
+    return (
+        dtype_reason(target, *every)
+        or _sum_reason(a, every, params)
+        or precision_reason(params["precision"])
+    )
+
+
+def _sum_reason(a, every, params) -> str | None:
+    """Say that the sum is kept in another type than kernels keep it in."""
+    asked, dtype = params["preferred_element_type"], jnp.dtype(a.dtype)
+    if dtype == jnp.int8:
+        plain = len(every) == 3 and not (params["activation"] or params["out_dtype"])
+        asked = jnp.dtype(asked or ("int8" if plain else "int32"))
+        if asked not in (jnp.int32, jnp.float32):
+            return f"no kernel that sums int8 in {asked.name}"
+    if dtype != jnp.float64 and any(x.dtype == jnp.float64 for x in every):
+        return f"no kernel that mixes {dtype.name} and float64"
     return None
 
 
-_DTYPES = {"float32", "bfloat16", "float16", "int8"}
-
-
-def _is_known(precision: Any) -> bool:
-    pair = precision if isinstance(precision, tuple) else (precision,)
-    return all(p is None or str(p) in ("DEFAULT", "HIGHEST") for p in pair)
-
+_DTYPES = {"float64", "float32", "bfloat16", "float16", "int8"}
 
 KERNELS = (Adapted(matmul_op, "forward", _forward, _configs),)

@@ -1,6 +1,6 @@
 """Layer and RMS norm of any leading dimensions as those of rows; group norm."""
 
-from tilejax.lowering.adapt.record import Adapted, flat, rows
+from tilejax.lowering.adapt.record import Adapted, dtype_reason, flat, rows
 from tilejax.lowering.kernels import group_norm as group_kernel, norms as kernel
 from tilejax.lowering.kernels.group_norm_backward import group_norm_backward
 from tilejax.lowering.kernels.norms_backward import (
@@ -54,17 +54,18 @@ def _group_norm_backward(operands, saved, cotangents, *, groups, eps, **options)
 
 def _configs(target, x, *others, eps):
     del eps
-    return norm_configs(target, rows(x), *others)
+    return dtype_reason(target, x, *others) or norm_configs(target, rows(x))
 
 
 def _backward_configs(target, x, *others, eps):
     del eps
-    return norm_backward_configs(target, rows(x), *others)
+    return dtype_reason(target, x, *others) or norm_backward_configs(target, rows(x))
 
 
 def _group_configs(target, x, *others, groups, eps):
     del eps
-    return group_norm_configs(target, x, *others, groups=groups)
+    reason = dtype_reason(target, x, *others)
+    return reason or group_norm_configs(target, x, groups=groups)
 
 
 KERNELS = (

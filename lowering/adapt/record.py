@@ -3,10 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
+from tilejax.lowering.kernels.room import takes
 from tilejax.primitives.op import Op
+from tilejax.targets import Target
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,46 @@ def flat(x):
     """Return an array, or the type of one, with one axis."""
     shape = (math.prod(x.shape),)
     return struct(shape, x.dtype) if _is_type(x) else x.reshape(shape)
+
+
+def dtype_reason(target: Target, *operands: Any) -> str | None:
+    """Say which operand's dtype no kernel on a target takes; None if all are fine.
+
+    **Arguments:**
+
+    - `operands`: arrays or types of arrays; None for one that is not given.
+    """
+    for x in operands:
+        if x is not None and not takes(target, [x.dtype]):
+            return f"kernels on {target.name} take no {jnp.dtype(x.dtype).name}"
+    return None
+
+
+def precision_reason(precision: Any) -> str | None:
+    """Say that kernels have no products of a precision; None if they have.
+
+    **Arguments:**
+
+    - `precision`: as `jax.lax.dot_general` takes it; None for JAX's default.
+
+    >>> precision_reason("highest") is None
+    True
+    >>> precision_reason(jax.lax.Precision.HIGH)
+    'no kernel has products of precision HIGH'
+    """
+    if precision is None:
+        precision = jax.config.jax_default_matmul_precision  # pyright: ignore
+    for one in precision if isinstance(precision, tuple) else (precision,):
+        if _precision_name(one) not in ("DEFAULT", "HIGHEST"):
+            return f"no kernel has products of precision {_precision_name(one)}"
+    return None
+
+
+def _precision_name(precision: Any) -> str:
+    try:
+        return jax.lax.Precision(precision).name  # it knows None and names
+    except ValueError:
+        return str(precision)
 
 
 def _is_type(x) -> bool:

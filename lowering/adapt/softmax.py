@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from jax import Array
 
-from tilejax.lowering.adapt.record import Adapted, struct
+from tilejax.lowering.adapt.record import Adapted, dtype_reason, struct
 from tilejax.lowering.kernels import softmax as kernel
 from tilejax.lowering.kernels.row_configs import (
     softmax_backward_configs,
@@ -50,11 +50,13 @@ def _matrix(x, axes: Sequence[int]):
 
 
 def _configs(target, x, *, axes, log):
-    return softmax_configs(target, _matrix(x, axes), log=log)
+    reason = dtype_reason(target, x)
+    return reason or softmax_configs(target, _matrix(x, axes), log=log)
 
 
 def _backward_configs(target, x, *, axes, log):
-    return softmax_backward_configs(target, _matrix(x, axes), log=log)
+    reason = dtype_reason(target, x)
+    return reason or softmax_backward_configs(target, _matrix(x, axes), log=log)
 
 
 KERNELS = (
