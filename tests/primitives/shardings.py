@@ -4,11 +4,10 @@
 - Explicit: the types say it, and results' types must be the reference's;
 - Manual: `shard_map`, where each device computes its part, with varying axes checked.
 
-In each, values and gradients are the reference's, and the compiled module has none of a
-kind of collective that the reference's lacks, and no more of any: a primitive that XLA
+In each, values and gradients are the reference's, and the compiled module has none of
+a kind of collective that the reference lacks, and no more of any: a primitive that XLA
 cannot see through would be gathered. It may have fewer, since a declared backward can
-sum two things at once that the reference's, derived, sums one after the other; where one
-is missing, values are wrong.
+sum two things at once that the derived one sums one after the other.
 """
 
 import re
