@@ -189,7 +189,10 @@ def conv_general_dilated(
     x, w = conv_op.array(0, x), conv_op.array(1, w)
     if x.ndim != w.ndim:
         raise ShapeError(f"conv: x is {show(x)} and w is {show(w)}; give both one rank")
-    numbers = jax.lax.conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    try:
+        numbers = jax.lax.conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"conv: {error}") from error
     conv_dims.check(
         x,
         w,

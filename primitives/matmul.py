@@ -228,10 +228,11 @@ def _dtypes(a, b, bias, scale, residual, activation, out_dtype, dot):
 
 
 def _along_last(x, z):
-    """A scalar, or a vector along the last dimension, in the shape and dtype of z."""
-    return jax.lax.broadcast_in_dim(
-        x.astype(z.dtype), z.shape, tuple(range(z.ndim - x.ndim, z.ndim))
-    )
+    """A scalar, or a vector along the last dimension, in the rank and dtype of z.
+
+    Not broadcast to its shape: over Explicit axes that would be an unsharded array.
+    """
+    return jax.lax.expand_dims(x.astype(z.dtype), tuple(range(z.ndim - x.ndim)))
 
 
 def _pre_activation(z, bias, scale):

@@ -48,7 +48,7 @@ CASES = [
         "conv of images",
         conv,
         _same,
-        _normal((8, 5, 4, 2), (3, 3, 2, 3)),
+        _normal((8, 5, 4, 2), (3, 3, 2, 4)),
         oracle=_loops,
         layouts=(
             (("x", None, None, None), (None, None, None, None)),
@@ -77,7 +77,7 @@ CASES = [
     ),
     _general(
         "with features in front",
-        ((2, 4, 4, 3, 2), (4, 1, 2, 2, 1)),
+        ((4, 4, 4, 3, 2), (4, 1, 2, 2, 1)),
         window_strides=(1, 1, 1),
         padding="SAME",
         feature_group_count=4,

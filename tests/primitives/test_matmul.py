@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from jax.ad_checkpoint import print_saved_residuals
 from jax.sharding import AxisType, PartitionSpec as P
 
 from tilejax.errors import DTypeError, ParameterError, ShapeError, ShardingError
@@ -41,7 +42,7 @@ def _forms(draw):
     return *sides, ((tuple(ac), tuple(bc)), (tuple(ab), tuple(bb)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(_forms())
 def test_any_pairing_of_dimensions_is_that_of_jax_and_has_a_factor_rule(form):
     left, right, numbers = form
@@ -172,11 +173,17 @@ def test_gradients_and_vmaps_are_products_again():
     def product(a, b):
         return dot_general(a, b, ROWS)
 
+    def plain(a, b):
+        return jax.lax.dot_general(a, b, ROWS)
+
     for axes in ((0, 0), (0, None), (None, 0)):
-        operands = [x if axis == 0 else x[0] for x, axis in zip((a, b), axes)]
+        operands = [x if at == 0 else x[0] for x, at in zip((a, b), axes, strict=True)]
         names = _names(jax.vmap(product, axes), *operands)
-        assert names == ["tiled_matmul"]
-    pull = _names(lambda *xs: jax.vjp(jax.vmap(product), *xs[:2])[1](xs[2]), a, b, a @ b)
+        own = _names(jax.vmap(plain, axes), *operands)
+        assert names == [n.replace("dot_general", "tiled_matmul") for n in own]
+    pull = _names(
+        lambda *xs: jax.vjp(jax.vmap(product), *xs[:2])[1](xs[2]), a, b, a @ b
+    )
     assert pull.count("tiled_matmul") == 3
     assert "dot_general" not in pull
 
@@ -224,7 +231,7 @@ def test_checkpoint_policies_see_a_dot(policy, capsys):
             return jnp.sin(dot(y, a, batch))
 
         wrapped = jax.checkpoint(body, policy=getattr(jax.checkpoint_policies, policy))
-        jax.ad_checkpoint.print_saved_residuals(wrapped, a, b)
+        print_saved_residuals(wrapped, a, b)
         text = capsys.readouterr().out
         return sorted(line.split()[0] for line in text.splitlines())
 
@@ -343,9 +350,13 @@ def test_wrong_dtypes_are_named():
 
 def test_cost_counts_multiply_adds_and_the_epilogue():
     a, b = jnp.ones((5, 2, 3)), jnp.ones((5, 3, 4), jnp.float32)
-    params = jax.make_jaxpr(
-        lambda a, b: jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,))))
-    )(a, b).eqns[0].params
+    params = (
+        jax.make_jaxpr(
+            lambda a, b: jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,))))
+        )(a, b)
+        .eqns[0]
+        .params
+    )
     op, own = from_dot_general(params)
     cost = op.cost(a, b, **own)
     assert dict(cost.flops) == {"float32": 2 * 5 * 2 * 3 * 4}
@@ -357,6 +368,6 @@ def test_cost_counts_multiply_adds_and_the_epilogue():
 def test_the_rule_keeps_a_sum_whole_under_an_activation():
     a, b, bias = jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones(4)
     params = {**_n(ROWS), "activation": None}
-    assert matmul_dims.rule((a, b, None, None, None), params) == "m0 k0, k0 n1 -> m0 n1"
+    assert matmul_dims.rule((a, b, None, None, None), params) == "m0 k0, k0 n0 -> m0 n0"
     rule = factors.parse(matmul_dims.rule((a, b, bias, None, None), params))
     assert rule.whole == {"k0"}
