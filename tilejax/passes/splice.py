@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from tilejax._jax.jaxprs import Atom, Eqn, context_of, copied, is_literal
-from tilejax._jax.retiled import traced
+from tilejax._jax.retiled import result_types, same_types, traced
 
 
 def splice(
@@ -23,7 +23,7 @@ def splice(
     with context_of(eqn):
         program = traced(fun, [v.aval for v in operands])
     wanted = [v.aval for v in eqn.outvars]
-    if program.constvars or [v.aval for v in program.outvars] != wanted:
+    if program.constvars or not same_types(result_types(program), wanted):
         return None
     names: dict = dict(zip(program.invars, operands, strict=True))
     scope = eqn.source_info.name_stack
