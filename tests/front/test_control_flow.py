@@ -24,7 +24,9 @@ def scan_of_jit(jit, x):
 
 def while_loop(jit, x):
     return lax.while_loop(
-        lambda s: s[1].sum() < 20.0, lambda s: (s[0] + 1, s[1] @ x * 0.5 + 1), (0, x)
+        lambda s: (s[0] < 3) | ((s[1].sum() < 9) & (s[0] < 6)),
+        lambda s: (s[0] + 1, s[1] @ x * 0.5 + 1),
+        (0, x),
     )
 
 

@@ -147,7 +147,7 @@ def test_custom_vmap_agrees_and_is_used():
 
 def test_custom_jvp_functions_of_jax_keep_their_rules():
     def case(jit):
-        f = jit(lambda x: (jax.nn.relu(x) + jax.nn.silu(x) + jax.numpy.sinc(x)).sum())
+        f = jit(lambda x: (jax.nn.relu(x) + jax.nn.silu(x)).sum())
         return jax.grad(f)(jnp.zeros(3)), jax.hessian(f)(jnp.zeros(2))
 
     check_agreement(case)
