@@ -68,24 +68,25 @@ def register_kernel(
             f"{op.name} has a {part} kernel for {target} already, from "
             f"{_KERNELS[key].run.__module__}"
         )
-    platform = platform_of(target)
+    platforms = platforms_of(target)
     kernel = _KERNELS[key] = Kernel(op, part, target, run, configs)
     primitive = getattr(op, f"{part}_p")
     _partition.needs_devices(primitive)
-    _p.def_lowering(primitive, partial(_lower, op, part, platform), platform)
+    for platform in platforms:
+        _p.def_lowering(primitive, partial(_lower, op, part, platform), platform)
     return kernel
 
 
-def platform_of(target: str) -> str:
-    """Return the platform of a target or kind of target; raise `TargetError`."""
+def platforms_of(target: str) -> tuple[str, ...]:
+    """Return the platforms of a target or kind of target; raise `TargetError`."""
     found = {t.platform for t in map(targets.get, targets.names()) if _fits(target, t)}
-    if len(found) != 1:
+    if not found:
         kinds = sorted({targets.get(n).kind for n in targets.names()})
         raise TargetError(
             f"no target or kind of target {target!r}; targets are "
             f"{', '.join(targets.names())}; kinds are {', '.join(kinds)}"
         )
-    return found.pop()
+    return tuple(sorted(found))
 
 
 def _fits(target: str, record) -> bool:

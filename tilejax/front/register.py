@@ -36,7 +36,8 @@ def register_op(
     - `sharding`: the factor rule, `"m k, k n -> m n"`: equal names are equal
       dimensions, and a result is the sum over what it lacks. `n!` marks a dimension
       that a kernel needs whole, `h~` one whose results need neighbours, `...` leading
-      ones. Or a function `(operand types, params)` to it. None: operands must not be sharded.
+      ones. Or a function `(operand types, params)` to it. None: operands must not be
+      sharded.
     - `backward`: `(operands, saved, cotangents, **params)` to a gradient an operand,
       None where there is none; by default the reference's own. `saved` are the results
       that `saves` names by their indices.
@@ -65,7 +66,7 @@ def register_op(
     tables = {"forward": kernels or {}, "backward": backward_kernels or {}}
     for part, table in tables.items():
         for target, run in table.items():
-            rules.platform_of(target)
+            rules.platforms_of(target)
             if not callable(run):
                 raise DeclarationError(
                     f"{name}: the {part} kernel for {target} is no function: {run!r}"
