@@ -125,7 +125,7 @@ def conv_transpose(
     count = x.ndim - 2
     filters = LAYOUTS[layout]
     strides = _each("conv_transpose", "strides", strides, count)
-    padding = _padding("conv_transpose", padding, count)
+    pads = _padding("conv_transpose", padding, count)
     rhs_dilation = _each("conv_transpose", "rhs_dilation", rhs_dilation, count)
     takes = w.shape[filters.index("O" if transpose_kernel else "I")]
     features = x.shape[layout.index("C")]
@@ -140,7 +140,7 @@ def conv_transpose(
                 x,
                 w,
                 strides,
-                padding,
+                pads,
                 rhs_dilation,
                 (layout, filters, layout),
                 transpose_kernel,
@@ -248,7 +248,7 @@ def _each(name: str, what: str, value, count: int) -> tuple[int, ...]:
     return found
 
 
-def _padding(name: str, padding: Padding, count: int):
+def _padding(name: str, padding: Padding, count: int) -> Any:
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "SAME_LOWER", "VALID"):
             raise ParameterError(

@@ -147,17 +147,18 @@ def _transpose(cotangents, operands, at, aval, call: Call, params):
 def _grad_transpose(cotangents, operands, at, aval, call: Call, params):
     """In the weights: products with the rows. In the values: sums of them."""
     ids, *weights = operands[:-1]
+    (table,) = cotangents
     params = {**params, "out_of_range": "zero"}
     if weights and at == 1:
-        return _into_weights(aval, *cotangents, ids, [operands[-1]], call, params)
-    return _into_values(aval, *cotangents, ids, weights, call, params)
+        return _into_weights(aval, table, ids, [operands[-1]], call, params)
+    return _into_values(aval, table, ids, weights, call, params)
 
 
 def _weights_transpose(cotangents, operands, at, aval, call: Call, params):
     """In the table: add to its rows. In the values: sums of them."""
     table, ids, values = operands
     if at == 0:
-        return _into_rows(aval, ids, *cotangents, [values], call, params)
+        return _into_rows(aval, ids, cotangents[0], [values], call, params)
     return _into_values(aval, table, ids, cotangents, call, params)
 
 

@@ -117,8 +117,8 @@ def matmul(
             "sum over, multiply with *"
         )
     if a.dtype != b.dtype:
-        a, b = jnp.promote_types(a.dtype, b.dtype), (a, b)
-        a, b = (x.astype(a) for x in b)
+        dtype = jnp.promote_types(a.dtype, b.dtype)
+        a, b = a.astype(dtype), b.astype(dtype)
     inner = max(b.ndim - 2, 0)
     if a.shape[-1] != b.shape[inner]:
         raise ShapeError(
@@ -257,7 +257,7 @@ def _backward(operands, saved, cotangents, *, activation, out_dtype, **dot):
     d_residual = None if residual is None else d.astype(residual.dtype)
     total = None
     if activation is not None or scale is not None:
-        (total,) = retile.evaluate(lambda *xs: [_sum(*xs, dot).astype(wide)], a, b)
+        (total,) = retile.evaluate(lambda a, b: [_sum(a, b, dot).astype(wide)], a, b)
     if activation is not None:
         z = _pre_activation(total, bias, scale)
         (d,) = jax.vjp(lambda z: activate(activation, z), z)[1](d)

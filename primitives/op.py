@@ -13,7 +13,6 @@ from tilejax.primitives import factors
 from tilejax.primitives.call import Call
 from tilejax.primitives.sizes import show
 
-
 _SIGNATURES: dict[tuple, tuple[tuple, bool]] = {}
 
 
@@ -77,7 +76,7 @@ class Op:
             primitive = _p.new_primitive(f"tiled_{self.name}{suffix}")
             object.__setattr__(self, f"{part}_p", primitive)
 
-    def __call__(self, *operands, **params):
+    def __call__(self, *operands, **params) -> Any:
         """Check the operands, then bind the primitive.
 
         **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
@@ -94,7 +93,7 @@ class Op:
         """Use the primitive without checks, as passes and rules do."""
         return self.forward_p.bind(*_p.match_varying(*arrays), call=call, **params)
 
-    def array(self, at: int, x):
+    def array(self, at: int, x) -> jax.Array:
         """Return operand `at` as a JAX array; raise `DTypeError` if it is none."""
         try:
             return x if isinstance(x, jax.Array) else jnp.asarray(x)

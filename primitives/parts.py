@@ -23,7 +23,7 @@ PARTS = ("forward", "tangent", "backward")
 
 
 def function(op: Op, part: str, call: Call, params: Mapping) -> Callable:
-    """Return what a part computes: flat arrays to a list of arrays, `vmap`s included."""
+    """Return what a part computes, `vmap`s included: arrays to a list of arrays."""
     plain = {"forward": _forward, "tangent": _tangent, "backward": _backward}[part]
     return batched(plain(op, call, params), call.levels)
 
@@ -164,7 +164,8 @@ def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> li
         return plain
     if part == "tangent":
         return _like_results(op, avals, plain, call, params)
-    if part == "forward" and op.is_typed_by_reference(params):
+    by_reference = part == "forward" and op.is_typed_by_reference(params)
+    if by_reference and (_p.explicit_axes(mesh) or any(map(_p.partial_axes, avals))):
         return _reference_types(
             op, tuple(avals), call, tuple(params.items()), _p.settings()
         )

@@ -146,7 +146,7 @@ def test_gradients_and_vmaps_are_convolutions_again():
         operands = [a if at == 0 else a[0] for a, at in zip((x, w), axes, strict=True)]
         for transform in (
             lambda f: f,
-            lambda f: jax.grad(lambda *a: f(*a).sum(), (0, 1)),
+            lambda f: jax.grad(lambda x, w: f(x, w).sum(), (0, 1)),
         ):
             names, own = (
                 [

@@ -96,7 +96,7 @@ def explicit_sharding(aval: ShapedArray) -> NamedSharding | None:
 
 
 def sharding_over(*values) -> NamedSharding | None:
-    """Complete the last value, a `PartitionSpec`, with the mesh that the others name."""
+    """Complete the last value, a `PartitionSpec`, with the mesh of the others."""
     *operands, asked = values
     if asked is None or isinstance(asked, NamedSharding):
         return asked
