@@ -2,7 +2,8 @@
 
 A rule reads like an einsum, with a space between names: `m k, k n -> m n`. A name that
 appears on both sides is carried through. A result that lacks a name is the *sum* over
-it, so that shards' results can be added; where it is not, the name must be whole. Marks:
+it, so that shards' results can be added; where it is not, the name must be whole.
+Marks:
 
 - `n!`: the factor must be whole on each device for a kernel to run (a softmax's axis);
 - `h~`: a halo: results need neighbouring elements, and the sizes may differ;
