@@ -40,6 +40,13 @@ def _named(fun, names):
     return run
 
 
+def _repeated(x, group):
+    """Each head `group` times, in a way that keeps the sharding of the heads."""
+    b, heads, *rest = x.shape
+    wide = jnp.stack([x] * group, axis=2)
+    return wide.reshape(b, heads * group, *rest)
+
+
 def _reference(
     q,
     k,
@@ -60,7 +67,8 @@ def _reference(
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))
     wide = jnp.promote_types(q.dtype, jnp.float32)
     group = q.shape[1] // k.shape[1]
-    k, v = (jnp.repeat(x, group, axis=1) for x in (k, v))
+    if group > 1:
+        k, v = (_repeated(x, group) for x in (k, v))
     scores = jnp.einsum("bhsd,bhtd->bhst", q.astype(wide), k.astype(wide))
     scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
     if soft_cap is not None:
