@@ -143,9 +143,12 @@ def _shardy(operands, results, fixed, rule) -> tuple[str, dict]:
     def show(values):
         return ", ".join(" ".join(dims) for dims in values)
 
-    every = {f for dims in (*operands, *results) for f in dims}
-    whole = tuple(sorted(f for f in every if f in fixed or f.startswith("own")))
-    reduced = tuple(sorted((rule.reduced if rule else frozenset()) & every - fixed))
+    # in the order in which they appear, which is how Shardy numbers factors: it refuses
+    # lists of them that are not sorted
+    every = dict.fromkeys(f for dims in (*operands, *results) for f in dims)
+    whole = tuple(f for f in every if f in fixed or f.startswith("own"))
+    summed = (rule.reduced if rule else frozenset()) - fixed
+    reduced = tuple(f for f in every if f in summed)
     text = f"{show(operands)} -> {show(results)}"
     options = {"need_replication_factors": whole, "reduction_factors": reduced}
     return text, {k: v for k, v in options.items() if v}

@@ -1,0 +1,318 @@
+"""Kernels over 4 and 8 devices: each sees its share, and results are the whole's.
+
+XLA cannot see into a kernel. Left alone it gathers the operands and runs all of it on
+every device: the values are right then, and only the shapes that the kernel saw and the
+collectives in the compiled module tell.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+from tests.lowering.partitioned import BAGS, PRODUCT, ROWS, WINDOW, WRONG, Probe
+from tests.primitives.shardings import collectives, mesh_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def _loss(fun):
+    def loss(*operands):
+        outs = fun(*operands)
+        outs = outs if isinstance(outs, tuple | list) else (outs,)
+        return sum(jnp.sum(jnp.sin(x)) for x in outs)
+
+    return loss
+
+
+def _compiled(fun, operands):
+    return jax.jit(fun).lower(*operands).compile()
+
+
+def _close(got, want):
+    for one, two in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
+
+
+def _placed(probe: Probe, mesh, layout):
+    return [
+        jax.device_put(x, NamedSharding(mesh, P(*spec)))
+        for x, spec in zip(probe.operands(), layout, strict=True)
+    ]
+
+
+def _share(probe: Probe, mesh, layout) -> tuple:
+    """The shapes of a device's part."""
+
+    def size(entry):
+        names = entry if isinstance(entry, tuple) else (entry,)
+        return int(np.prod([mesh.shape[n] for n in names if n is not None]))
+
+    return tuple(
+        tuple(n // size(e) for n, e in zip(shape, spec, strict=True))
+        for shape, spec in zip(probe.shapes, layout, strict=True)
+    )
+
+
+def check(probe: Probe, mesh, layout, share=None, same=True, gradient=True) -> None:
+    """Compare a sharded use with the reference: values, gradients, collectives.
+
+    **Arguments:**
+
+    - `share`: what the kernel must see; by default what the layout gives a device.
+    - `same`: whether the collectives must be the reference's.
+    """
+    operands = _placed(probe, mesh, layout)
+    probe.seen.clear()
+    ours = _compiled(probe.op, operands)
+    seen = probe.last()
+    theirs = _compiled(probe.reference, operands)
+    _close(ours(*operands), theirs(*operands))
+    assert seen == (share or _share(probe, mesh, layout))
+    if same:
+        counts = [collectives(each.as_text()) for each in (ours, theirs)]
+        assert counts[0] == counts[1], counts
+    if gradient:
+        at = tuple(range(len(operands)))
+        grads = [jax.grad(_loss(f), at) for f in (probe.op, probe.reference)]
+        _close(*(jax.jit(g)(*operands) for g in grads))
+
+
+N = None
+# A factor sharded in turn, one over both axes, two over an axis each.
+LAYOUTS = [
+    (PRODUCT, (("x", N), (N, N))),
+    (PRODUCT, ((N, N), (N, "x"))),
+    (PRODUCT, ((N, "x"), ("x", N))),
+    (PRODUCT, ((("x", "y"), N), (N, N))),
+    (PRODUCT, (("x", N), (N, "y"))),
+    (PRODUCT, (("y", "x"), ("x", N))),
+    (ROWS, (("x", N),)),
+    (ROWS, ((("y", "x"), N),)),
+    (WINDOW, (("x", N, N), (N, N))),
+    (WINDOW, ((N, N, "y"), (N, "y"))),
+    (WINDOW, (("x", N, "y"), (N, "y"))),
+    (BAGS, ((N, "x", N), (N, "x"))),
+    (BAGS, (("y", "x", N), ("y", "x"))),
+]
+
+
+@pytest.mark.parametrize(("probe", "layout"), LAYOUTS, ids=str)
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_a_kernel_sees_its_share(probe, layout, kind):
+    devices = 4 + 4 * (len(str(layout)) % 2)
+    mesh = mesh_of(devices, kind)
+    if kind == AxisType.Explicit:
+        summed = {"k", "l"} & _sharded(probe, layout)
+        if summed:  # the reference refuses it: which sharding would the result have?
+            pytest.skip("what is contracted cannot be sharded explicitly")
+        with jax.set_mesh(mesh):
+            check(probe, mesh, layout)
+    else:
+        check(probe, mesh, layout)
+
+
+def _sharded(probe, layout) -> set[str]:
+    left = probe.op.sharding.split("->")[0].split(",")
+    return {
+        factor.rstrip("!~")
+        for dims, spec in zip(left, layout, strict=True)
+        for factor, entry in zip(dims.split(), spec, strict=True)
+        if entry is not None
+    }
+
+
+@pytest.mark.parametrize(
+    ("probe", "layout", "share"),
+    [
+        (ROWS, ((N, "x"),), ((8, 16),)),
+        (ROWS, (("y", "x"),), ((4, 16),)),
+        (WINDOW, ((N, "x", N), (N, N)), ((8, 16, 4), (3, 4))),
+        (WINDOW, (("y", "x", N), (N, N)), ((4, 16, 4), (3, 4))),
+    ],
+    ids=str,
+)
+def test_what_must_be_whole_is_gathered(probe, layout, share):
+    check(probe, mesh_of(8, AxisType.Auto), layout, share, same=False)
+
+
+@pytest.mark.parametrize(
+    ("layout", "share"),
+    [
+        # rows and columns over one axis: only one of them can have it
+        ((("x", N), (N, "x")), ((2, 16), (16, 24))),
+        # what is contracted, over different axes or in one operand alone
+        (((N, "x"), ("y", N)), None),
+        (((N, "x"), (N, N)), None),
+        ((("x", "y"), ("x", "y")), None),
+    ],
+    ids=str,
+)
+def test_operands_that_disagree_are_moved(layout, share):
+    mesh = mesh_of(8, AxisType.Auto)
+    operands = _placed(PRODUCT, mesh, layout)
+    PRODUCT.seen.clear()
+    got = jax.jit(PRODUCT.op)(*operands)
+    _close(got, jnp.matmul(*PRODUCT.operands()))
+    (m, k), (depth, n) = PRODUCT.last()  # type: ignore[misc]
+    assert k == depth, "one device's parts do not fit together"
+    assert m * k * n < 8 * 16 * 24, "the kernel ran whole on every device"
+    if share is not None:
+        assert PRODUCT.last() == share
+    grads = [jax.grad(_loss(f), (0, 1)) for f in (PRODUCT.op, jnp.matmul)]
+    _close(*(jax.jit(g)(*operands) for g in grads))
+
+
+def test_the_backward_kernel_sees_its_share_too():
+    mesh = mesh_of(8, AxisType.Auto)
+    layout = (("x", N), (N, "y"))
+    operands = _placed(PRODUCT, mesh, layout)
+    PRODUCT.seen.clear()
+    grads = [jax.grad(_loss(f), (0, 1)) for f in (PRODUCT.op, jnp.matmul)]
+    ours, theirs = (_compiled(g, operands) for g in grads)
+    assert PRODUCT.last("backward") == ((2, 16), (16, 12))
+    counts = [collectives(each.as_text()) for each in (ours, theirs)]
+    assert counts[0]["all-gather"] == counts[1]["all-gather"] == 0
+    _close(ours(*operands), theirs(*operands))
+
+
+@pytest.mark.parametrize("probe", [PRODUCT, ROWS, BAGS], ids=lambda p: p.op.name)
+def test_a_vmap_of_sharded_operands(probe):
+    mesh = mesh_of(8, AxisType.Auto)
+    rng = np.random.default_rng(0)
+    operands = [
+        jax.device_put(
+            rng.normal(size=(4, *shape)).astype("float32"),
+            NamedSharding(mesh, P("x", "y")),
+        )
+        for shape in probe.shapes
+    ]
+    probe.seen.clear()
+    ours = _compiled(jax.vmap(probe.op), operands)
+    theirs = _compiled(jax.vmap(probe.reference), operands)
+    _close(ours(*operands), theirs(*operands))
+    # over `x` the batch is split, over `y` the first dimension of each operand, which of
+    # the product's second operand is what is contracted: one of the two gives way
+    split = {
+        "probe_product": ((4, 16), (16, 24)),
+        "probe_rows": ((4, 16),),
+        "probe_bags": ((4, 16, 4), (4, 16)),
+    }
+    assert probe.last() == split[probe.op.name]
+    grads = [jax.grad(_loss(jax.vmap(f))) for f in (probe.op, probe.reference)]
+    _close(*(jax.jit(g)(*operands) for g in grads))
+
+
+def test_operands_that_a_vmap_shares():
+    mesh = mesh_of(8, AxisType.Auto)
+    a = jax.device_put(
+        np.ones((4, 8, 16), "float32"), NamedSharding(mesh, P("x", None, "y"))
+    )
+    b = jax.device_put(np.ones((16, 24), "float32"), NamedSharding(mesh, P("y")))
+    got = jax.jit(jax.vmap(PRODUCT.op, (0, None)))(a, b)
+    _close(got, np.full((4, 8, 24), 16.0))
+    assert PRODUCT.last() == ((8, 8), (8, 24))
+
+
+def _mapped(fun, mesh, layout, out, **options):
+    specs = tuple(P(*spec) for spec in layout)
+    return jax.shard_map(fun, mesh=mesh, in_specs=specs, out_specs=out, **options)
+
+
+@pytest.mark.parametrize("devices", [4, 8])
+def test_a_manual_part_is_what_the_kernel_sees(devices):
+    mesh = mesh_of(devices, AxisType.Auto)
+    layout = (("x", N), (N, "y"))
+    operands = _placed(PRODUCT, mesh, layout)
+    PRODUCT.seen.clear()
+    mapped = _mapped(PRODUCT.op, mesh, layout, P("x", "y"), check_vma=True)
+    _close(jax.jit(mapped)(*operands), jnp.matmul(*PRODUCT.operands()))
+    assert PRODUCT.seen["forward"] == [_share(PRODUCT, mesh, layout)]
+    grads = jax.jit(jax.grad(_loss(mapped), (0, 1)))(*operands)
+    _close(grads, jax.grad(_loss(jnp.matmul), (0, 1))(*PRODUCT.operands()))
+    assert PRODUCT.last("backward") == _share(PRODUCT, mesh, layout)
+
+
+def test_partly_manual_axes_run_the_reference():
+    mesh = mesh_of(8, AxisType.Auto)
+    layout = (("x", N), (N, "y"))
+    operands = _placed(PRODUCT, mesh, layout)
+    PRODUCT.seen.clear()
+    manual = (("x", N), (N, N))
+
+    def over(fun):
+        return _mapped(fun, mesh, manual, P("x"), axis_names={"x"})
+
+    ours, theirs = (_compiled(over(f), operands) for f in (PRODUCT.op, jnp.matmul))
+    _close(ours(*operands), theirs(*operands))
+    assert not PRODUCT.seen
+    counts = [collectives(each.as_text()) for each in (ours, theirs)]
+    assert counts[0] == counts[1]
+
+
+def test_a_wrong_rule_is_caught():
+    """Rows whose softmax is taken in parts, as if that were the softmax's sum."""
+    mesh = mesh_of(8, AxisType.Auto)
+    check(WRONG, mesh, (("x", N),))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        check(WRONG, mesh, ((N, "x"),))
+
+
+def test_no_rule_keeps_everything_whole():
+    from tests.lowering.partitioned import probe
+
+    lone = probe("lone", lambda x: jnp.sort(x, 0), ((8, 4),))
+    check(lone, mesh_of(4, AxisType.Auto), (("x", N),), ((8, 4),), same=False)
+
+
+_CACHED = """
+import sys
+import jax, jax.monitoring, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from tests.lowering.partitioned import ROWS
+seen = []
+jax.monitoring.register_event_listener(lambda name, **_: seen.append(name))
+mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+x = jax.device_put(ROWS.operands()[0], NamedSharding(mesh, P("x")))
+y, _ = jax.jit(ROWS.op)(x)
+np.testing.assert_allclose(y, ROWS.reference(ROWS.operands()[0])[0], 1e-5)
+assert ROWS.last() == ((2, 16),) or not ROWS.seen or sys.argv[1] == "warm"
+print("hits", seen.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def _in_a_process(cache, *words, **settings) -> str:
+    env = {
+        **os.environ,
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+        "PYTHONPATH": str(ROOT),
+        **settings,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _CACHED, *words],
+        env=env, capture_output=True, text=True, timeout=300, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_compilation_cache_works_across_processes(tmp_path):
+    """JAX keeps a callback's address in the key, unless it is told to leave it out."""
+    setting = {"JAX_REMOVE_CUSTOM_PARTITIONING_PTR_FROM_CACHE_KEY": "true"}
+    _in_a_process(tmp_path, "cold", **setting)
+    entries = {p.name for p in tmp_path.iterdir() if not p.name.endswith("-atime")}
+    assert entries
+    warm = _in_a_process(tmp_path, "warm", **setting)
+    assert int(warm.split()[-1]) >= 1
+    after = {p.name for p in tmp_path.iterdir() if not p.name.endswith("-atime")}
+    assert after == entries, "the second process compiled something anew"
+    _in_a_process(tmp_path, "cold")  # right without the setting as well
