@@ -45,7 +45,7 @@ def take(table: jax.Array, ids: jax.Array, out_of_range: str) -> jax.Array:
     )
     return lax.gather(
         table,
-        lax.expand_dims(ids, (ids.ndim,)),
+        _indices(ids),
         numbers,
         (1, *table.shape[1:]),
         mode=MODES[out_of_range],
@@ -69,11 +69,22 @@ def add(ids: jax.Array, values: jax.Array, rows: int) -> jax.Array:
     )
     return lax.scatter_add(
         zeros,
-        lax.expand_dims(ids, (ids.ndim,)),
+        _indices(ids),
         values,
         numbers,
         mode=lax.GatherScatterMode.FILL_OR_DROP,
     )
+
+
+def _indices(ids: jax.Array) -> jax.Array:
+    """Ids as gathers take them, in a dtype that can name every row.
+
+    XLA compares an index with the number of rows in the dtype of the index, and drops
+    all of an int8 where there are more than 127 rows.
+    """
+    if ids.dtype.itemsize < 4:
+        ids = ids.astype(jnp.int32)
+    return lax.expand_dims(ids, (ids.ndim,))
 
 
 def clipped(ids: jax.Array, rows: int) -> jax.Array:
