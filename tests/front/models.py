@@ -71,7 +71,10 @@ def looked_up(p, x):
 
 
 MODELS = {
-    "dense": (dense, ({"w": _draw(4, 6), "b": _draw(6), "v": _draw(4, 6)}, _draw(3, 4))),
+    "dense": (
+        dense,
+        ({"w": _draw(4, 6), "b": _draw(6), "v": _draw(4, 6)}, _draw(3, 4)),
+    ),
     "batched": (batched, (_draw(2, 3, 4), _draw(2, 5, 4))),
     "normalised": (normalised, ({"scale": _draw(7), "bias": _draw(5, 1)}, _draw(5, 7))),
     "attended": (attended, (_draw(6, 24), _draw(2, 5, 6))),

@@ -59,7 +59,9 @@ def test_checkify_in_loops_and_batches_agrees():
 
         f = jit(lambda xs: jax.lax.scan(step, 0.0, xs)[0])
         checked = checkify.checkify(f)
-        batched = checkify.checkify(jax.vmap(jit(lambda x: jnp.log(x))), errors=ERRORS["nan"])
+        batched = checkify.checkify(
+            jax.vmap(jit(lambda x: jnp.log(x))), errors=ERRORS["nan"]
+        )
         return [
             checked(jnp.ones(3))[0].get(),
             _kind_of_error(checked(jnp.ones(9))[0].get()) or "too far",
@@ -105,7 +107,7 @@ def test_disable_jit_agrees_and_runs_the_function_itself():
         seen = []
 
         def f(x):
-            seen.append(isinstance(x, jax.core.Tracer))
+            seen.append(type(x).__name__)
             return jnp.sum(x @ x.T) if x[0, 0] < 0 else x.sum()
 
         with jax.disable_jit():
@@ -188,7 +190,9 @@ def test_prng_keys_agree():
         keys = jax.random.key(3), jax.random.PRNGKey(3), jax.random.key(1, impl="rbg")
         g = jit(f)
         many = jax.random.split(keys[0], 3)
-        loop = jit(lambda k: jax.lax.scan(lambda k, _: tuple(jax.random.split(k)), k, None, 3))
+        loop = jit(
+            lambda k: jax.lax.scan(lambda k, _: tuple(jax.random.split(k)), k, None, 3)
+        )
         return [g(k) for k in keys], jax.vmap(g)(many), loop(keys[0])
 
     check_agreement(case)

@@ -55,7 +55,9 @@ def cond_of_a_constant(jit, x):
 def switch(jit, x):
     branches = [jit(lambda x, k=k: x @ x * k) for k in range(3)]
     at = jnp.array([-4, 0, 1, 9])
-    return jax.vmap(lambda i: lax.switch(i, branches, x))(at), lax.switch(1, branches, x)
+    return jax.vmap(lambda i: lax.switch(i, branches, x))(at), lax.switch(
+        1, branches, x
+    )
 
 
 def lax_map(jit, x):
@@ -126,7 +128,7 @@ def test_derivatives_of_control_flow_agree(loop):
 def test_a_reverse_derivative_of_a_while_loop_is_the_same_error():
     def case(jit):
         f = jit(lambda x: while_loop(jit, x)[1].sum())
-        with pytest.raises(ValueError, match="[Rr]everse-mode") as error:
+        with pytest.raises(ValueError, match=r"[Rr]everse-mode") as error:
             jax.grad(f)(X)
         return type(error.value).__name__
 

@@ -43,7 +43,9 @@ def test_prints_in_batches_branches_and_derivatives_agree(capfd):
         jax.grad(g)(1.0)
         jax.jvp(g, (1.0,), (1.0,))
         jit(lambda p: jax.lax.cond(p, g, lambda x: x, 5.0))(True)
-        jit(lambda: jax.lax.while_loop(lambda c: c < 2, lambda c: g(c) * 0 + c + 1, 0.0))()
+        jit(
+            lambda: jax.lax.while_loop(lambda c: c < 2, lambda c: g(c) * 0 + c + 1, 0.0)
+        )()
         jax.effects_barrier()
         return sorted(capfd.readouterr().out.splitlines())
 
@@ -80,7 +82,12 @@ def test_a_pure_callback_agrees_in_batches_and_derivatives():
 
         host_sin.defjvp(lambda p, t: (host_sin(*p), jnp.cos(p[0]) * t[0]))
         f = jit(lambda x: jnp.sum(host_sin(x) @ jnp.eye(3)))
-        return f(X), jax.grad(f)(X), jax.vmap(jit(host_sin))(X), outcome(jit(_raises), X)
+        return (
+            f(X),
+            jax.grad(f)(X),
+            jax.vmap(jit(host_sin))(X),
+            outcome(jit(_raises), X),
+        )
 
     check_agreement(case)
 
@@ -101,8 +108,15 @@ def test_results_of_ordered_callbacks_feed_each_other():
             type_ = jax.ShapeDtypeStruct((), np.float32)
             a = io_callback(draw, type_, ordered=True)
             b = io_callback(draw, type_, ordered=True)
-            return b - a, a, jax.lax.fori_loop(
-                0, 2, lambda _, c: c * 10 + io_callback(draw, type_, ordered=True), 0.0
+            return (
+                b - a,
+                a,
+                jax.lax.fori_loop(
+                    0,
+                    2,
+                    lambda _, c: c * 10 + io_callback(draw, type_, ordered=True),
+                    0.0,
+                ),
             )
 
         return f(), f()

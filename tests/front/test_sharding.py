@@ -98,7 +98,9 @@ def test_varying_values_may_not_leave_as_replicated():
     mesh = auto(4)
 
     def case(jit):
-        f = jax.shard_map(jit(lambda x: x @ x.T), mesh=mesh, in_specs=P("a"), out_specs=P())
+        f = jax.shard_map(
+            jit(lambda x: x @ x.T), mesh=mesh, in_specs=P("a"), out_specs=P()
+        )
         return outcome(f, X), outcome(jit(f), X)
 
     check_agreement(case)
@@ -167,7 +169,9 @@ def test_named_axes_of_batches_agree():
 
     def case(jit):
         over = partial(jax.vmap, axis_name="i")
-        twice = over(jax.vmap(jit(lambda x: lax.psum(x, ("i", "j")) * x), axis_name="j"))
+        twice = over(
+            jax.vmap(jit(lambda x: lax.psum(x, ("i", "j")) * x), axis_name="j")
+        )
         summed = jit(lambda x: over(jit(f))(x)[1].sum())
         return over(jit(f))(X), jit(over(f))(X), jax.grad(summed)(X), twice(X)
 

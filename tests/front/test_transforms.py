@@ -89,7 +89,9 @@ def grad_of_vmap(jit, f, p, x):
 
 
 def remat(jit, f, p, x):
-    return jax.grad(jax.checkpoint(jit(f)))(p, x), jit(jax.grad(jax.checkpoint(f)))(p, x)
+    return jax.grad(jax.checkpoint(jit(f)))(p, x), jit(jax.grad(jax.checkpoint(f)))(
+        p, x
+    )
 
 
 def types(jit, f, p, x):
@@ -136,7 +138,7 @@ def test_a_model_agrees_in_other_dtypes(name):
 
     def case(jit):
         return [
-            jit(jax.value_and_grad(model))(*jax.tree.map(lambda a: a.astype(t), args))
+            jit(jax.value_and_grad(model))(*jax.tree.map(t, args))
             for t in (jnp.bfloat16, jnp.float16)
         ]
 

@@ -42,6 +42,11 @@ def hide_frames(package: Path) -> None:
         traceback_util.register_exclusion(path)
 
 
+def boundary(method: Callable) -> Callable:
+    """Let a method that the user calls leave out its own frame too."""
+    return traceback_util.api_boundary(method)
+
+
 def check_callable(fun: Any) -> None:
     """Raise the `TypeError` of `jax.jit` for what it would not take as a function."""
     api_util.check_callable(fun)

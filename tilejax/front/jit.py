@@ -1,6 +1,7 @@
 """`tilejax.jit`: `jax.jit` of a function that the passes have gone through."""
 
 import functools
+import operator
 import types
 from collections.abc import Callable
 from functools import partial
@@ -77,33 +78,35 @@ class Jit:
     """
 
     def __init__(self, fun: Callable, plan: Plan, jitted: Any, options: dict):
-        functools.update_wrapper(self, fun, updated=())
+        functools.update_wrapper(self, fun, updated=())  # pyright: ignore
         own = getattr(fun, "__dict__", {})
         self.__dict__ |= {k: v for k, v in own.items() if not hasattr(self, k)}
         self._jitted = jitted
         self._again = partial(_again, fun, plan, options)
 
-    def __call__(self, /, *args, **kwargs):
-        """Run the function, compiled for arguments such as these."""
-        return self._jitted(*args, **kwargs)
+    # A call goes right to JAX's object, so no frame of ours takes time or is shown.
+    __call__ = property(operator.attrgetter("_jitted"))
 
     def __get__(self, instance, owner=None):
         """Bind a method, as a function does."""
-        return self if instance is None else types.MethodType(self, instance)
+        return self if instance is None else types.MethodType(self, instance)  # pyright: ignore
 
     def __repr__(self) -> str:
         return f"<tilejax.jit of {self.__wrapped__!r}>"  # pyright: ignore
 
+    @naming.boundary
     def trace(self, /, *args, **kwargs) -> Traced:
         """Trace for arguments such as these, as `jax.jit(f).trace`."""
         stage = self._jitted.trace(*args, **kwargs)
         return Traced(stage, lambda: self._again(args, kwargs))
 
+    @naming.boundary
     def lower(self, /, *args, **kwargs) -> Lowered:
         """Lower for arguments such as these, as `jax.jit(f).lower`."""
         stage = self._jitted.lower(*args, **kwargs)
         return Lowered(stage, lambda: self._again(args, kwargs))
 
+    @naming.boundary
     def eval_shape(self, /, *args, **kwargs):
         """Return the types of the results, as `jax.jit(f).eval_shape`."""
         return self._jitted.eval_shape(*args, **kwargs)
@@ -112,6 +115,7 @@ class Jit:
         """Forget what was compiled, as `jax.jit(f).clear_cache`."""
         self._jitted.clear_cache()
 
+    @naming.boundary
     def tile(self, /, *args, **kwargs) -> Tiled:
         """Return the programs before and after the passes, and what each pass did."""
         return self._again(args, kwargs)
