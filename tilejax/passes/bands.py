@@ -6,15 +6,19 @@ kernel skips what lies outside without reading a mask. Any other part stays an o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilejax._jax.jaxprs import Atom, Eqn, is_literal
+from tilejax._jax.values import known_constant
 from tilejax.passes.rules import Definitions
 
 # Where a dimension of a value lies among those of the scores; None for one of size one.
 Axes = tuple[int | None, ...]
+
+# The most elements of a constant that are looked at.
+_MOST = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ class Mask:
 class MaskReader:
     """Reads masks of scores whose rows and columns are the dimensions given."""
 
-    def __init__(self, definitions: Definitions, known: dict, row: int, column: int):
+    def __init__(
+        self, definitions: Definitions, known: dict, row: int | None, column: int
+    ):
         self._definitions = definitions
         self._known = known
         self._row = row
@@ -77,6 +83,8 @@ class MaskReader:
 
     def _read_select(self, eqn: Eqn, axes: Axes, mask: Mask) -> bool:
         which, *cases = eqn.invars
+        if np.dtype(which.aval.dtype).kind != "b":
+            return False
         values = [self._definitions.splat(v) for v in cases]
         if len(values) != 2 or any(v is None for v in values):
             return False
@@ -86,24 +94,27 @@ class MaskReader:
         return True
 
     def _read_comparison(self, eqn: Eqn, axes: Axes, mask: Mask) -> bool:
-        sides = [self._index(v, sized(axes, v.aval.shape)) for v in eqn.invars]
-        if None in sides:
+        left, right = (self._index(v, sized(axes, v.aval.shape)) for v in eqn.invars)
+        if left is None or right is None or left.is_row == right.is_row:
             return False
-        (left, a), (right, b) = sides  # pyright: ignore
-        if {left, right} != {"row", "column"}:
-            return False
-        low, high = _COMPARE[eqn.primitive.name](a - b)
-        if left == "column":  # column + a <= row + b: mirrored
+        low, high = _COMPARE[eqn.primitive.name](left.start - right.start)
+        if right.is_row:  # column + a <= row + b: mirrored
             low, high = _negated(high), _negated(low)
         mask.bound(low, high)
         return True
 
-    def _index(self, atom: Atom, axes: Axes) -> tuple[str, int] | None:
+    def _index(self, atom: Atom, axes: Axes) -> "_Index | None":
         """The row's or the column's index plus a number, if the value is that."""
-        if is_literal(atom):
+        dtype = np.dtype(atom.aval.dtype)
+        if is_literal(atom) or dtype.kind not in "iu":
             return None
         if atom in self._known:
-            return self._known_index(np.asarray(self._known[atom]), axes)
+            found = self._known_index(known_constant(self._known[atom], _MOST), axes)
+        else:
+            found = self._made_index(atom, axes)
+        return found if found is not None and found.fits(dtype) else None
+
+    def _made_index(self, atom: Atom, axes: Axes) -> "_Index | None":
         eqn = self._definitions.of(
             atom, "iota", "broadcast_in_dim", "transpose", "add", "sub",
             "convert_element_type",
@@ -112,40 +123,54 @@ class MaskReader:
             return None
         name = eqn.primitive.name
         if name == "iota":
-            return self._along(axes[eqn.params["dimension"]], 0)
+            dim = eqn.params["dimension"]
+            return self._along(axes[dim], 0, atom.aval.shape[dim])
         if name in ("broadcast_in_dim", "transpose"):
             return self._index(eqn.invars[0], before(eqn, axes))
         if name == "convert_element_type":
-            kinds = {
-                np.dtype(v.aval.dtype).kind for v in (eqn.invars[0], eqn.outvars[0])
-            }
-            return self._index(eqn.invars[0], axes) if kinds <= {"i"} else None
+            return self._index(eqn.invars[0], axes)
         return self._moved(eqn, axes)
 
-    def _moved(self, eqn: Eqn, axes: Axes) -> tuple[str, int] | None:
+    def _moved(self, eqn: Eqn, axes: Axes) -> "_Index | None":
         one, two = eqn.invars
         if eqn.primitive.name == "add" and self._definitions.splat(one) is not None:
             one, two = two, one
         by = self._definitions.splat(two)
         found = self._index(one, sized(axes, one.aval.shape))
-        if by is None or found is None or by.dtype.kind not in "iu":
+        if by is None or found is None:
             return None
         sign = -1 if eqn.primitive.name == "sub" else 1
-        return found[0], found[1] + sign * int(by)
+        return replace(found, start=found.start + sign * int(by))
 
-    def _known_index(self, value: np.ndarray, axes: Axes) -> tuple[str, int] | None:
+    def _known_index(self, value: np.ndarray | None, axes: Axes) -> "_Index | None":
         """A constant array that counts up along one dimension."""
-        long = [i for i, n in enumerate(value.shape) if n > 1]
-        if value.dtype.kind not in "iu" or len(long) != 1:
+        long = [] if value is None else [i for i, n in enumerate(value.shape) if n > 1]
+        if value is None or len(long) != 1:
             return None
-        flat = value.reshape(-1).astype(np.int64)
-        if not np.array_equal(flat, flat[0] + np.arange(flat.size)):
+        flat = value.reshape(-1)
+        start = int(flat[0])
+        if [int(x) for x in flat] != list(range(start, start + flat.size)):
             return None
-        return self._along(axes[long[0]], int(flat[0]))
+        return self._along(axes[long[0]], start, flat.size)
 
-    def _along(self, axis: int | None, start: int) -> tuple[str, int] | None:
-        names = {self._row: "row", self._column: "column"}
-        return (names[axis], start) if axis in names else None
+    def _along(self, axis: int | None, start: int, size: int) -> "_Index | None":
+        if axis is None or axis not in (self._row, self._column):
+            return None
+        return _Index(axis == self._row, start, size)
+
+
+@dataclass(frozen=True)
+class _Index:
+    """`start`, `start + 1`, ... along the rows or the columns, `size` of them."""
+
+    is_row: bool
+    start: int
+    size: int
+
+    def fits(self, dtype: np.dtype) -> bool:
+        """Say whether no element has wrapped around."""
+        limits = np.iinfo(dtype)
+        return limits.min <= self.start and self.start + self.size - 1 <= limits.max
 
 
 def _negated(bound: int | None) -> int | None:
@@ -162,7 +187,9 @@ _COMPARE = {
 
 
 def sized(axes: Axes, shape: Sequence[int]) -> Axes:
-    """Forget where dimensions of size one lie."""
+    """Forget where dimensions of size one lie; a scalar has none."""
+    if not shape:
+        return ()
     return tuple(None if n == 1 else a for a, n in zip(axes, shape, strict=True))
 
 

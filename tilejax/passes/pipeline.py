@@ -52,7 +52,7 @@ def run(
     - `passes`: `None` for all; a sequence of names and of functions from a program to
       a program; or a mapping from names to whether they run, the others as usual.
       A function runs once, in its place in the first round.
-    - `fast_math`: Let `simplify` use rules that hold for real numbers only.
+    - `fast_math`: Let passes use rules that hold for finite real numbers only.
 
     **Returns:**
 
@@ -137,8 +137,8 @@ def _step(each: str | Pass, fast_math: bool) -> _Step:
         name = getattr(each, "__name__", type(each).__name__)
         return _Step(name, each, is_once=True)
     change = _find(each)
-    if change is simplify:
-        change = partial(simplify, fast_math=fast_math)
+    if change in (simplify, raise_attention):
+        change = partial(change, fast_math=fast_math)
     return _Step(each, change, is_once=False)
 
 

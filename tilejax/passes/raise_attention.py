@@ -1,32 +1,26 @@
 """Raising attention: a product, a softmax over its scores, and a second product."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import functools
+from dataclasses import dataclass
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
-from tilejax._jax.jaxprs import (
-    Atom,
-    Eqn,
-    Program,
-    consts,
-    new_outvars,
-    renamed,
-    with_,
-)
+from tilejax._jax.jaxprs import Atom, Eqn, Program, consts, new_outvars, renamed, with_
 from tilejax.ir import rewrite, source
-from tilejax.passes.bands import Axes, Mask, MaskReader, Part
+from tilejax.passes.bands import Mask, MaskReader
+from tilejax.passes.heads import Layout, layout_of
+from tilejax.passes.magnitudes import magnitude
 from tilejax.passes.record import note
 from tilejax.passes.rules import Definitions
 from tilejax.passes.scores import Scores, follow, read_masks
 from tilejax.passes.splice import splice
 from tilejax.passes.uses import Uses
 from tilejax.primitives.attention import attention_op
+from tilejax.primitives.dtypes import FLOATS, accumulator
 
 
-def raise_attention(program: Program) -> Program:
+def raise_attention(program: Program, *, fast_math: bool = False) -> Program:
     """Turn attention, as `jax.nn.dot_product_attention` spells it, into one operation.
 
     **Rewrite:**
@@ -41,25 +35,27 @@ def raise_attention(program: Program) -> Program:
     **Arguments:**
 
     - `program`: Any program. It is not changed.
+    - `fast_math`: Take it that no bias is -inf or nearly so. A mask then stays apart
+      from a bias of unknown size; else it is joined to it, so that a query of whose
+      visible keys the bias hides all gets what the user's equations give.
 
     **Returns:**
 
     A program with the same inputs and outputs.
     """
-    return rewrite(program, _raise)
+    return rewrite(program, lambda body, has_room: _raise(body, fast_math))
 
 
-def _raise(body: Program, has_room: bool) -> Program:
-    del has_room  # nothing gets constants
+def _raise(body: Program, fast_math: bool) -> Program:
     if not any(eqn.primitive.name == "tiled_softmax" for eqn in body.eqns):
         return body
+    known = dict(zip(body.constvars, consts(body), strict=True))
+    finder = _Finder(Definitions(), Uses(body), known, fast_math)
     names: dict = {}
     eqns: list[Eqn] = []
-    definitions, uses = Definitions(), Uses(body)
-    known = dict(zip(body.constvars, consts(body), strict=True))
     for old in body.eqns:
-        definitions.add(old)
-        made = _made(old, definitions, uses, known)
+        finder.definitions.add(old)
+        made = finder.replaced(old)
         if made is None:
             eqns.append(old)
             continue
@@ -71,205 +67,210 @@ def _raise(body: Program, has_room: bool) -> Program:
     return with_(body, eqns=eqns, outvars=new_outvars(body, names))
 
 
-def _made(eqn: Eqn, definitions: Definitions, uses: Uses, known: dict):
-    found = _match(eqn, definitions, known)
-    if found is None:
+@dataclass(frozen=True)
+class _Finder:
+    """Looks for attention in one body."""
+
+    definitions: Definitions
+    uses: Uses
+    known: dict
+    fast_math: bool
+
+    def replaced(self, eqn: Eqn) -> tuple[list[Eqn], list[Atom]] | None:
+        """Return what takes the place of an attention's second product."""
+        found = self._match(eqn)
+        if found is None:
+            return None
+        if isinstance(found, str):
+            note(f"left attention at {source(eqn)}: {found}")
+            return None
+        made = splice(found.apply, found.operands, eqn)
+        note("raised attention" if made else "left attention: its type would change")
+        return made
+
+    def _match(self, eqn: Eqn) -> "_Attention | str | None":
+        if eqn.primitive.name != "dot_general":
+            return None
+        for index in (0, 1):
+            softmax, casts = self._softmax_below(eqn.invars[index])
+            if softmax is None:
+                continue
+            scores = follow(softmax.invars[0], self.definitions)
+            if scores is None or isinstance(scores, str):
+                return scores
+            inner = (*casts, softmax, *scores.inner, eqn)
+            if self.uses.outside(inner):
+                return "its scores or probabilities are used elsewhere too"
+            return _mismatch(eqn, index, softmax, casts, scores) or self._read(
+                eqn, index, softmax, scores
+            )
         return None
-    if isinstance(found, str):
-        note(f"left attention at {source(eqn)}: {found}")
-        return None
-    if uses.outside((*found.inner, eqn)):
-        note(f"left attention at {source(eqn)}: its probabilities are used elsewhere")
-        return None
-    made = splice(found.apply, found.operands, eqn)
-    note("raised attention" if made else "left attention: its type would change")
-    return made
+
+    def _softmax_below(self, atom: Atom) -> tuple[Eqn | None, list[Eqn]]:
+        """The softmax that a value is, and the casts of it in between."""
+        casts = []
+        while (cast := self.definitions.of(atom, "convert_element_type")) is not None:
+            casts.append(cast)
+            atom = cast.invars[0]
+        softmax = self.definitions.of(atom, "tiled_softmax")
+        if softmax is None or softmax.params["log"]:
+            return None, casts
+        call = softmax.params["call"]
+        return (None if call.levels or call.target else softmax), casts
+
+    def _read(
+        self, eqn: Eqn, index: int, softmax: Eqn, scores: Scores
+    ) -> "_Attention | str":
+        """Read layout, masks and biases; the values of those become operands."""
+        layout = layout_of(scores.product, scores.axes, eqn, index)
+        if isinstance(layout, str):
+            return layout
+        if tuple(softmax.params["axes"]) != (layout.column,):
+            return "its softmax is over another axis than the one summed over"
+        reader = MaskReader(self.definitions, self.known, layout.row, layout.column)
+        mask = read_masks(scores, reader)
+        if (mask.low or 0) > 0 or (mask.high or 0) < 0:
+            return "its band of visible keys is off the diagonal"
+        size = 0.0 if self.fast_math else self._size_of_biases(scores)
+        if len(scores.biases) > 1 and size > _SMALL:
+            return "it adds several biases of unknown size"
+        return _Attention(eqn, layout, scores, mask, may_hide=size > _LARGE)
+
+    def _size_of_biases(self, scores: Scores) -> float:
+        atoms = [part.atom for part in scores.biases]
+        return sum(magnitude(atom, self.definitions, self.known) for atom in atoms)
 
 
-def _match(
-    eqn: Eqn, definitions: Definitions, known: dict
-) -> "_Attention | str | None":
-    """Match the second product."""
-    if eqn.primitive.name != "dot_general":
-        return None
-    for index in (0, 1):
-        softmax, inner = _softmax_below(eqn.invars[index], definitions)
-        if softmax is None:
-            continue
-        scores = follow(softmax.invars[0], definitions)
-        if scores is None or isinstance(scores, str):
-            return scores
-        made = _Attention(eqn, index, softmax, scores, [*inner, softmax, *scores.inner])
-        return made.check() or made.read(definitions, known)
-    return None
+# Sums of biases up to here are about the same in any order.
+_SMALL = 1e3
+# Up to here, a key that a bias hides still wins over one that a mask hides.
+_LARGE = 1e30
 
 
-def _softmax_below(atom: Atom, definitions: Definitions):
-    inner = []
-    while (cast := definitions.of(atom, "convert_element_type")) is not None:
-        inner.append(cast)
-        atom = cast.invars[0]
-    softmax = definitions.of(atom, "tiled_softmax")
-    if softmax is None or softmax.params["log"] or softmax.params["call"].levels:
-        return None, inner
-    return softmax, inner
+def _mismatch(eqn: Eqn, index, softmax, casts, scores: Scores) -> str | None:
+    """Say what attention would compute in other dtypes or precisions, if anything."""
+    first = scores.product
+    q, k = (v.aval.dtype for v in first.invars)
+    v = eqn.invars[1 - index].aval.dtype
+    if not q == k == v or q.name not in FLOATS:
+        return "its queries, keys and values are not of one floating dtype"
+    sums = accumulator(q)
+    if first.outvars[0].aval.dtype not in (q, sums):
+        return "its scores are of another dtype than its queries or float32"
+    if softmax.outvars[0].aval.dtype not in (q, sums):
+        return "its softmax is in another dtype than its queries or float32"
+    if any(cast.outvars[0].aval.dtype not in (v, sums) for cast in casts) or (
+        eqn.invars[index].aval.dtype != v
+    ):
+        return "its probabilities are rounded to another dtype than its values'"
+    if eqn.outvars[0].aval.dtype != q:
+        return "its result is of another dtype than its queries"
+    asked = {_precision(e.params["precision"]) for e in (first, eqn)}
+    return "its products ask for different precisions" if len(asked) > 1 else None
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Attention:
-    """A match; dimensions are named by where they lie in the scores."""
+    """A match.
+
+    **Arguments:**
+
+    - `second`: the second product.
+    - `may_hide`: whether a bias may hide a key as well as a mask does.
+    """
 
     second: Eqn
-    index: int
-    softmax: Eqn
+    layout: Layout
     scores: Scores
-    inner: list[Eqn]
-    operands: list[Atom] = field(default_factory=list)
-    mask: Mask = field(default_factory=Mask)
+    mask: Mask
+    may_hide: bool
 
-    def check(self) -> str | None:
-        """Say what attention does not have, or None; find the dimensions."""
-        (p_sum, v_sum), (p_batch, v_batch) = _sides(self.second, self.index)
-        first = self.scores.product
-        (a_sum, b_sum), (a_batch, b_batch) = first.params["dimension_numbers"]
-        if len(p_sum) != 1 or tuple(self.softmax.params["axes"]) != tuple(p_sum):
-            return "its softmax is over another axis than the one summed over"
-        if len(a_sum) != 1:
-            return "its scores are sums over several dimensions"
-        asked = {_precision(e.params["precision"]) for e in (first, self.second)}
-        if len(asked) != 1:
-            return "its products ask for different precisions"
-        a, b = first.invars
-        axes = self.scores.axes
-        batch = axes[: len(a_batch)]
-        a_free = _free(a, a_sum, a_batch)
-        a_axes = axes[len(batch) : len(batch) + len(a_free)]
-        b_axes = axes[len(batch) + len(a_free) :]
-        sides = [(a, a_sum[0], a_batch, a_free, a_axes)]
-        sides.append((b, b_sum[0], b_batch, _free(b, b_sum, b_batch), b_axes))
-        keys = [s for s in sides if s[4] == (p_sum[0],)]
-        if len(keys) != 1 or None in axes:
-            return "its keys have other dimensions than the softmax's"
-        if set(batch) != set(p_batch):
-            return "its values are not batched as its keys are"
-        key = keys[0]
-        query = next(s for s in sides if s is not key)
-        v = self.second.invars[1 - self.index]
-        if len(_free(v, v_sum, v_batch)) != 1:
-            return "its values are not vectors"
-        self._dims(query, key, (v, v_sum[0], v_batch, p_batch), batch, p_sum[0])
-        return None
-
-    def _dims(self, query, key, value, batch: Axes, column) -> None:
-        self.batch = tuple(sorted(a for a in batch if a is not None))
-        rows = sorted(query[4])
-        self.group, self.row = tuple(rows[:-1]), (rows[-1] if rows else None)
-        self.column = column
-        self.operands = [query[0], key[0], value[0]]
-        by_axis = dict(zip(batch, query[2], strict=True))
-        by_axis |= dict(zip(query[4], query[3], strict=True))
-        rest = (*self.group, *(() if self.row is None else (self.row,)))
-        self._q = [by_axis[a] for a in (*self.batch, *rest)] + [query[1]]
-        by_axis = dict(zip(batch, key[2], strict=True))
-        self._k = [by_axis[a] for a in self.batch] + [key[3][0], key[1]]
-        by_axis = dict(zip(value[3], value[2], strict=True))
-        (free,) = _free(value[0], (value[1],), value[2])
-        self._v = [by_axis[a] for a in self.batch] + [value[1], free]
-
-    def read(self, definitions: Definitions, known: dict) -> "_Attention | str":
-        """Read masks and biases; their values become operands."""
-        row = -1 if self.row is None else self.row
-        reader = MaskReader(definitions, known, row, self.column)
-        self.mask = read_masks(self.scores, reader)
-        low, high = self.mask.low, self.mask.high
-        if (low is not None and low > 0) or (high is not None and high < 0):
-            return "its band of visible keys is off the diagonal"
+    @property
+    def operands(self) -> list[Atom]:
+        """Queries, keys, values, biases, and the parts of the mask."""
         parts = (*self.scores.biases, *self.mask.parts)
-        self.operands = [*self.operands, *(p.atom for p in parts)]
-        return self
+        return [*self.layout.operands, *(part.atom for part in parts)]
 
     def apply(self, q: Array, k: Array, v: Array, *rest: Array) -> list[Array]:
         """Compute the second product's result from the operands."""
-        scores = self.softmax.invars[0].aval.shape
-        heads = scores[self.batch[-1]] if self.batch else 1
-        outer = math.prod(scores[a] for a in self.batch[:-1])
-        groups = math.prod(scores[a] for a in self.group)
-        rows = 1 if self.row is None else scores[self.row]
-        depth, width = q.shape[self._q[-1]], v.shape[self._v[-1]]
-        columns = scores[self.column]
-        count = len(self.scores.biases)
-        biases, parts = rest[:count], rest[count:]
-        bias = sum(
-            (
-                self._four(x, p).astype(self.softmax.invars[0].aval.dtype)
-                for x, p in zip(biases, self.scores.biases, strict=True)
-            ),
-            start=jnp.zeros((), self.softmax.invars[0].aval.dtype),
-        )
-        mask = None
-        for x, part in zip(parts, self.mask.parts, strict=True):
-            one = self._four(x, part)
-            mask = one if mask is None else mask & one
-        out, _ = attention_op(
-            q.transpose(self._q).reshape(outer, heads * groups, rows, depth),
-            k.transpose(self._k).reshape(outer, heads, columns, depth),
-            v.transpose(self._v).reshape(outer, heads, columns, width),
-            bias if biases else None,
+        at, count = self.layout, len(self.scores.biases)
+        q, k, v = at.queries(q), at.keys(k), at.values(v)
+        bias = self._bias(q.dtype, rest[:count])
+        mask = self._mask(rest[count:])
+        causal, window = _band(self.mask, at.grid)
+        if self.may_hide:
+            hidden = _joined(mask, self.mask, at.grid)
+            mask, causal, window = None, False, None
+            if hidden is not None:
+                q, bias = self._join(q, bias, hidden)
+        out, lse = attention_op(
+            q,
+            k,
+            v,
+            bias,
             mask,
             None,
             None,
-            **self._options(),
+            scale=self.scores.scale,
+            causal=causal,
+            window=window,
+            soft_cap=None,
+            masked_rows="uniform",
+            precision=_precision(self.second.params["precision"]),
         )
-        return [self._result(out, scores, width)]
+        if self.may_hide and at.grid[1]:
+            # where a bias is -inf for all keys, the softmax divides by zero
+            out = jnp.where(lse[..., None] == -jnp.inf, jnp.nan, out)
+        return [at.result(out)]
 
-    def _options(self) -> dict:
-        low, high = self.mask.low, self.mask.high
-        far = max(self.softmax.invars[0].aval.shape)
-        return {
-            "scale": self.scores.scale,
-            "causal": high == 0 and low is None,
-            "window": None
-            if low is None and high in (None, 0)
-            else (far if low is None else -low, far if high is None else high),
-            "soft_cap": None,
-            "masked_rows": "uniform",
-            "precision": _precision(self.second.params["precision"]),
-        }
+    def _join(self, q: Array, bias, mask: Array) -> tuple[Array, Array]:
+        """Put into the bias what the user's select puts into the scores.
 
-    def _four(self, x: Array, part: Part) -> Array:
-        """Bring a bias or mask to `[batch or 1, heads or 1, rows, columns]`."""
-        scores = self.softmax.invars[0].aval.shape
-        order = (*self.batch, *self.group)
-        last = ((self.row,) if self.row is not None else ()) + (self.column,)
-        where = {a: i for i, a in enumerate(part.axes) if a is not None}
-        kept = [a for a in (*order, *last) if a in where]
-        x = x.transpose(
-            [where[a] for a in kept] + [i for i, a in enumerate(part.axes) if a is None]
-        ).reshape([scores[a] for a in kept])
-        sizes = []
-        for axes in (self.batch[:-1], (*self.batch[-1:], *self.group)):
-            is_one = not any(a in where for a in axes)
-            sizes.append(tuple((a, 1 if is_one else scores[a]) for a in axes))
-        full = [*sizes[0], *sizes[1], *((a, scores[a]) for a in last)]
-        places = [i for i, (a, _) in enumerate(full) if a in where]
-        x = jnp.expand_dims(x, [i for i in range(len(full)) if i not in places])
-        x = jnp.broadcast_to(x, [n for _, n in full])
-        rows = 1 if self.row is None else scores[self.row]
-        flat = [math.prod(n for _, n in group) for group in sizes]
-        return x.reshape(*flat, rows, scores[self.column])
+        A row where the select's number is the largest has no scores any more, so no
+        gradient reaches its query or, through it, the keys. It is moved up to zero,
+        where its logsumexp can be told apart from that of one more key.
+        """
+        fill = self.scores.fill
+        bias = jnp.where(mask, bias, fill)
+        is_lost = jnp.max(bias, -1, keepdims=True, initial=-jnp.inf) == fill
+        q = jnp.where(is_lost, jnp.zeros_like(q), q)
+        return q, jnp.where(is_lost, bias - fill, bias)
 
-    def _result(self, out: Array, scores: Sequence[int], width: int) -> Array:
-        rows = (self.row,) if self.row is not None else ()
-        dims = (*self.batch, *self.group, *rows)
-        out = out.reshape(*(scores[a] for a in dims), width)
-        (p_sum, _), (p_batch, _) = _sides(self.second, self.index)
-        free = [a for a in range(len(scores)) if a not in (*p_sum, *p_batch)]
-        front = [dims.index(a) for a in p_batch]
-        sides = [[dims.index(a) for a in free], [len(dims)]]
-        if self.index == 1:
-            sides.reverse()
-        order = [*front, *sides[0], *sides[1]]
-        return out.transpose(order).astype(self.second.outvars[0].aval.dtype)
+    def _bias(self, dtype, values) -> Array | None:
+        bias = None
+        for x, part in zip(values, self.scores.biases, strict=True):
+            one = self.layout.like_scores(x, part).astype(accumulator(dtype))
+            bias = one if bias is None else bias + one
+        return bias
+
+    def _mask(self, values) -> Array | None:
+        mask = None
+        for x, part in zip(values, self.mask.parts, strict=True):
+            one = self.layout.like_scores(x, part)
+            mask = one if mask is None else mask & one
+        return mask
+
+
+def _band(mask: Mask, grid: tuple[int, int]) -> tuple[bool, tuple[int, int] | None]:
+    """The band as attention's parameters `causal` and `window`."""
+    low, high = mask.low, mask.high
+    if low is None and high in (None, 0):
+        return high == 0, None
+    far = max(grid)
+    return False, (far if low is None else -low, far if high is None else high)
+
+
+def _joined(mask: Array | None, band: Mask, grid: tuple[int, int]) -> Array | None:
+    """The mask and the band as one mask; None if there is neither."""
+    apart = lax.broadcasted_iota(jnp.int32, (1, 1, *grid), 3) - lax.broadcasted_iota(
+        jnp.int32, (1, 1, *grid), 2
+    )
+    tests = [] if mask is None else [mask]
+    if band.low is not None:
+        tests.append(apart >= band.low)
+    if band.high is not None:
+        tests.append(apart <= band.high)
+    return functools.reduce(jnp.logical_and, tests) if tests else None
 
 
 # What jax.nn asks for by itself, which is what attention does anyway.
@@ -280,15 +281,3 @@ def _precision(asked):
     names = asked if isinstance(asked, tuple) else (asked,)
     usual = all(n is None or str(n).rpartition(".")[2] in _USUAL for n in names)
     return None if usual else asked
-
-
-def _sides(eqn: Eqn, index: int):
-    """The dimension numbers with operand `index` first."""
-    contract, batch = eqn.params["dimension_numbers"]
-    step = -1 if index else 1
-    return contract[::step], batch[::step]
-
-
-def _free(atom: Atom, contract, batch) -> tuple[int, ...]:
-    rank = len(atom.aval.shape)
-    return tuple(i for i in range(rank) if i not in (*contract, *batch))

@@ -4,10 +4,10 @@ from tilejax._jax.jaxprs import Eqn, Program, new_outvars, renamed, with_
 from tilejax.ir import rewrite
 from tilejax.passes.record import note
 from tilejax.passes.splice import splice
-from tilejax.primitives import conv, matmul, retile
+from tilejax.primitives import conv, embedding, matmul, retile
 
 # Each of these says what it takes the place of.
-FAMILIES = (conv, matmul)
+FAMILIES = (conv, embedding, matmul)
 
 
 def raise_lax(program: Program) -> Program:

@@ -18,6 +18,7 @@ from tilejax.passes.record import note
 from tilejax.passes.rules import Definitions
 from tilejax.passes.splice import splice
 from tilejax.passes.uses import Uses
+from tilejax.primitives.dtypes import FLOATS, accumulator
 from tilejax.primitives.softmax import softmax_op
 
 
@@ -152,12 +153,15 @@ def _kept(
 ) -> _Reduction | None:
     """A reduction of `x` whose axes were put back with size one.
 
-    JAX itself reduces before it transposes, where `x` is a transpose.
+    JAX itself reduces before it transposes, where `x` is a transpose, and sums narrow
+    floats in float32.
     """
-    back = definitions.of(atom, "broadcast_in_dim", "reshape")
+    narrowed = definitions.of(atom, "convert_element_type")
+    inner = [] if narrowed is None else [narrowed]
+    back = definitions.of(inner[0].invars[0] if inner else atom, *_BACK)
     if back is None:
         return None
-    inner = [back]
+    inner.append(back)
     order: tuple[int, ...] | None = None
     below = back.invars[0]
     while (step := definitions.of(below, "max", "transpose")) is not None:
@@ -171,15 +175,35 @@ def _kept(
     reduction = definitions.of(below, kind)
     if reduction is None:
         return None
-    axes = _axes_in(x, reduction, order, definitions)
+    inner.append(reduction)
+    source = reduction.invars[0]
+    if narrowed is not None:
+        widened = definitions.of(source, "convert_element_type")
+        if widened is None or not _sums_wide(widened, narrowed):
+            return None
+        inner.append(widened)
+        source = widened.invars[0]
+    axes = _axes_in(x, source, tuple(reduction.params["axes"]), order, definitions)
     if axes is None or not _puts_back(back, axes, x.aval.shape):
         return None
-    return _Reduction(x, axes, (*inner, reduction))
+    return _Reduction(x, axes, tuple(inner))
 
 
-def _axes_in(x: Atom, reduction: Eqn, order, definitions: Definitions):
+_BACK = ("broadcast_in_dim", "reshape")
+
+
+def _sums_wide(widened: Eqn, narrowed: Eqn) -> bool:
+    """Say whether the casts are those of a sum of narrow floats in float32."""
+    narrow, wide = (v.aval.dtype for v in (widened.invars[0], widened.outvars[0]))
+    if narrow.name not in FLOATS or narrowed.outvars[0].aval.dtype != narrow:
+        return False
+    return wide == accumulator(narrow) != narrow
+
+
+def _axes_in(
+    x: Atom, source: Atom, axes: tuple[int, ...], order, definitions: Definitions
+) -> tuple[int, ...] | None:
     """The axes of `x` that are reduced, if it is `x` in effect that is."""
-    source, axes = reduction.invars[0], tuple(reduction.params["axes"])
     if source is x:
         return axes if order in (None, tuple(range(len(order or ())))) else None
     moved = definitions.of(x, "transpose")

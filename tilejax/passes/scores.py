@@ -20,6 +20,7 @@ class Scores:
     - `scale`: the product is multiplied by it.
     - `biases`: what is added after that.
     - `masks`: what selects scores after that.
+    - `fill`: what stands in the place of the others.
     - `inner`: the equations in between, and the product.
     """
 
@@ -28,7 +29,12 @@ class Scores:
     scale: float = 1.0
     biases: list[Part] = field(default_factory=list)
     masks: list[Part] = field(default_factory=list)
+    fill: float = 0.0
     inner: list[Eqn] = field(default_factory=list)
+
+
+# At most this is put where nothing may be seen: no score that counts is as low.
+_LOWEST = -0.5 * float(np.finfo(np.float32).max)
 
 
 def follow(atom: Atom, definitions: Definitions) -> Scores | str | None:
@@ -92,7 +98,7 @@ def _transposed(eqn, at, scores, definitions) -> str | None:
 def _converted(eqn, at, scores, definitions) -> str | None:
     del at, scores, definitions
     old, new = (np.dtype(v.aval.dtype) for v in (eqn.invars[0], eqn.outvars[0]))
-    if new.kind not in "fV" or new.itemsize < old.itemsize:
+    if new.kind not in "fV" or (new != old and new.itemsize <= old.itemsize):
         return "its scores are rounded on the way"
     return None
 
@@ -105,12 +111,14 @@ def _selected(eqn, at, scores: Scores, definitions) -> str | None:
         return "its mask is not the last step before the softmax"
     if len(which.aval.shape) != len(axes):
         return "its mask is one truth value for all scores"
-    limit = -0.5 * float(np.finfo(np.float32).max)
-    if not -np.inf < float(value) <= limit:
+    if not -np.inf < float(value) <= _LOWEST:
         return f"its mask puts {float(value):g} where nothing may be seen"
+    if scores.masks and scores.fill != float(value):
+        return "its masks put different numbers where nothing may be seen"
     if np.dtype(which.aval.dtype).kind != "b":
         return "its mask selects by numbers"
     scores.masks.append(Part(which, sized(axes, which.aval.shape)))
+    scores.fill = float(value)
     return None
 
 
@@ -132,8 +140,10 @@ def _scaled(eqn, at, scores: Scores, definitions) -> str | None:
     if value is None:
         return "its scores are multiplied by an array"
     factor = float(value)
-    scores.scale *= 1.0 / factor if eqn.primitive.name == "div" else factor
-    return None
+    if eqn.primitive.name == "div":
+        factor = 1.0 / factor if factor else np.inf
+    scores.scale *= factor
+    return None if np.isfinite(scores.scale) else "its scale is not finite"
 
 
 _STEPS = {

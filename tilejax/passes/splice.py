@@ -3,7 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from tilejax._jax.jaxprs import Atom, Eqn, context_of, copied, is_literal
-from tilejax._jax.retiled import result_types, same_types, traced
+from tilejax._jax.retiled import (
+    ShardingTypeError,
+    result_types,
+    same_types,
+    traced,
+)
+from tilejax.errors import TileJAXError
 
 
 def splice(
@@ -18,10 +24,14 @@ def splice(
     - `eqn`: whose source line, name stack and context the new equations get.
 
     **Returns:** the equations and the operands that hold the results; None if the
-    results have other types than those of `eqn` (weak types and shardings included).
+    results have other types than those of `eqn` (weak types and shardings included),
+    or if `fun` cannot take operands that are sharded or typed as these are.
     """
-    with context_of(eqn):
-        program = traced(fun, [v.aval for v in operands])
+    try:
+        with context_of(eqn):
+            program = traced(fun, [v.aval for v in operands])
+    except (TileJAXError, ShardingTypeError):
+        return None
     wanted = [v.aval for v in eqn.outvars]
     if program.constvars or not same_types(result_types(program), wanted):
         return None
