@@ -72,6 +72,8 @@ def backward(operands, saved, cotangents, **params):
         scores, slope = _scores(options, q, k, bias)
         seen = _visible(options, scores.shape, start, mask, q_segments, kv_segments)
         p, spread = _weights_again(options, scores, seen, lse)
+        if bias is not None:
+            p, spread = _normal(p), _normal(spread)
         dp = _dot(options, "bkgsd,bktd->bkgst", do, v)
         ds = p * (dp - delta[..., None])
         draw = (ds if slope is None else ds * slope) * options.scale
@@ -163,6 +165,16 @@ def _weights_again(options: Options, scores, seen, lse):
     blind = (lse == -jnp.inf)[..., None]
     p = jnp.exp(scores - jnp.where(blind, 0, lse[..., None]))
     return p, _spread(options, p, blind)
+
+
+def _normal(p):
+    """Make rows sum to one again.
+
+    Where a bias hides all keys, by -1e9 or less, the logsumexp is as large, and what
+    its logarithm of the number of keys was is lost to rounding.
+    """
+    total = jnp.sum(p, -1, keepdims=True)
+    return p / jnp.where(total == 0, 1, total)
 
 
 def _spread(options: Options, p, blind):
