@@ -267,6 +267,11 @@ def _padding(name: str, padding: Padding, count: int) -> Any:
 
 
 def _reference(x, w, **params):
+    lhs, rhs, _ = params["dimension_numbers"]
+    if w.shape[rhs[1]]:
+        # as they say anyway, but of a device's share of a depthwise convolution
+        groups = x.shape[lhs[1]] // w.shape[rhs[1]]
+        params["feature_group_count"] = groups
     return jax.lax.conv_general_dilated_p.bind(x, w, **params)
 
 

@@ -73,7 +73,7 @@ def _prepared(form: str, x, w, params) -> tuple[Any, tuple, dict]:
             "strides": params["window_strides"],
             "rhs_dilation": params["rhs_dilation"],
             "padding": params["padding"],
-            "groups": params["feature_group_count"],
+            "groups": _groups(x, w, params),
         }
         return kernel.conv, ((batch, *space, feature), (*window, of, to)), options
     options |= {
@@ -84,6 +84,12 @@ def _prepared(form: str, x, w, params) -> tuple[Any, tuple, dict]:
         "groups": params["batch_group_count"],
     }
     return conv_filter_grad, ((feature, *space, batch), (of, *window, to)), options
+
+
+def _groups(x, w, params) -> int:
+    """As many as the parameters say, or fewer on a device's share of the features."""
+    lhs, rhs, _ = params["dimension_numbers"]
+    return x.shape[lhs[1]] // w.shape[rhs[1]]
 
 
 def _filter_padding(x, w, params) -> tuple[tuple[int, int], ...]:
@@ -119,7 +125,7 @@ def _configs(target, x, w, **params):
 
 def _forms(x, w, params) -> list[Literal["conv", "filter_grad"]]:
     """The kernels that can, first the one that walks less and tiles more."""
-    if params["feature_group_count"] > 1:
+    if _groups(x, w, params) > 1:
         return ["conv"]
     if params["batch_group_count"] > 1:
         return ["filter_grad"]

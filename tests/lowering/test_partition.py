@@ -197,8 +197,8 @@ def test_a_vmap_of_sharded_operands(probe):
     ours = _compiled(jax.vmap(probe.op), operands)
     theirs = _compiled(jax.vmap(probe.reference), operands)
     _close(ours(*operands), theirs(*operands))
-    # over `x` the batch is split, over `y` the first dimension of each operand, which of
-    # the product's second operand is what is contracted: one of the two gives way
+    # over `x` the batch is split, over `y` the first dimension of each operand, which
+    # of the product's second operand is what is contracted: one of the two gives way
     split = {
         "probe_product": ((4, 16), (16, 24)),
         "probe_rows": ((4, 16),),
