@@ -191,3 +191,17 @@ def test_arrays_on_other_devices_stay_there(eight_devices):
         return jit(lambda x: x @ x)(there), jit(lambda: there * 2)(), made, mixed
 
     check_agreement(case)
+
+
+def test_products_of_reduced_operands_agree():
+    mesh = jax.make_mesh((4,), ("a",), axis_types=(AxisType.Explicit,))
+
+    def case(jit):
+        with jax.set_mesh(mesh):
+            x = jax.device_put(X, P("a", None))
+            w = jax.device_put(X, P(None, None, reduced={"a"}))
+            f = jit(lambda w, x: jnp.sum(x @ w))
+            g = jax.jit(lambda w, x: jax.sharding.reshard(jax.grad(f)(w, x), P()))
+            return g(w, x)
+
+    check_agreement(case)

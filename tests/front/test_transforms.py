@@ -135,11 +135,14 @@ def test_a_model_agrees_under_the_transform(transform, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_agrees_in_other_dtypes(name):
     model, args = MODELS[name]
+    dtypes = [jnp.bfloat16, jnp.float16]
+    if name == "attended":  # JAX's own asks for a product that no CPU has in float16
+        dtypes.pop()
 
     def case(jit):
         return [
             jit(jax.value_and_grad(model))(*jax.tree.map(t, args))
-            for t in (jnp.bfloat16, jnp.float16)
+            for t in dtypes
         ]
 
     check_agreement(case)

@@ -1,6 +1,7 @@
 """Raising the equations of JAX's that are a tiled operation as they stand."""
 
 from tilejax._jax.jaxprs import Eqn, Program, new_outvars, renamed, with_
+from tilejax._jax.primitives import partial_axes
 from tilejax.ir import rewrite
 from tilejax.passes.record import note
 from tilejax.passes.splice import splice
@@ -53,6 +54,10 @@ def _made(eqn: Eqn, table: dict):
     """The tiled form of an equation: its equations and results; None if it has none."""
     replace = table.get(eqn.primitive)
     if replace is None:
+        return None
+    if any(partial_axes(v.aval) for v in (*eqn.invars, *eqn.outvars)):
+        # JAX differentiates these into values that only its own rules may take.
+        note(f"left {eqn.primitive.name}: reduced or unreduced over a mesh axis")
         return None
     kept = []
 
