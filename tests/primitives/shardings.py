@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 from tests.primitives.harness import Case, Layout, compare, loss_of
@@ -87,6 +88,25 @@ def _same_programs(case: Case, wrap: Callable, operands: list, dtype: str) -> No
         )
 
 
+def _same_second(case: Case, wrap: Callable, operands: list, dtype: str) -> None:
+    """Products with the Hessian of the loss, reverse over reverse."""
+    at = case.differentiated()
+    if not at or case.thin:
+        return
+
+    def product(fun):
+        gradient = jax.grad(loss_of(wrap(fun)), at)
+
+        def projected(*operands):
+            found = zip(gradient(*operands), at, strict=True)
+            return sum(jnp.sum(g * jnp.cos(operands[i])) for g, i in found)
+
+        return jax.jit(jax.grad(projected, at))(*operands)
+
+    got, want = product(case.tested()), product(case.expected())
+    compare(case, got, want, dtype, factor=20)
+
+
 def check_auto(case: Case, layout: Layout, devices: int, dtype: str) -> None:
     """Assert values and collectives where XLA partitions the program."""
     mesh = mesh_of(devices, AxisType.Auto)
@@ -110,6 +130,8 @@ def check_explicit(case: Case, layout: Layout, devices: int, dtype: str) -> None
         eager = jax.tree.map(jax.typeof, case.tested()(*operands))
         assert list(map(str, jax.tree.leaves(eager))) == want["value"]
         _same_programs(case, lambda f: f, operands, dtype)
+        if layout == case.layouts[0]:
+            _same_second(case, lambda f: f, operands, dtype)
 
 
 def _types(fun: Callable, case: Case, operands: list) -> dict[str, list[str]]:
@@ -155,6 +177,8 @@ def check_manual(case: Case, layout: Layout, devices: int, dtype: str) -> None:
                 for f in (case.tested(), case.expected())
             )
             compare(case, got, want, dtype, factor=5)
+        if layout == case.layouts[0]:
+            _same_second(case, lambda f: _parts(f, mesh, layout), operands, dtype)
         must_not_hide(case, operands, mesh, layout, varying[1]["value"])
 
 
