@@ -5,10 +5,7 @@ from tilejax._jax.primitives import partial_axes
 from tilejax.ir import rewrite
 from tilejax.passes.record import note
 from tilejax.passes.splice import splice
-from tilejax.primitives import conv, embedding, matmul, retile
-
-# Each of these says what it takes the place of.
-FAMILIES = (conv, embedding, matmul)
+from tilejax.primitives import retile
 
 
 def raise_lax(program: Program) -> Program:
