@@ -68,6 +68,7 @@ def _reference(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
     lse = jax.nn.logsumexp(wide, axis=-1)
     if classes == 0:
         return jnp.full_like(lse, jnp.nan), lse
+    labels = _wide_enough(labels)
     known = (labels >= 0) & (labels < classes)
     at = jnp.where(known, labels, 0)[..., None]
     picked = jnp.take_along_axis(logits, at, axis=-1, mode="clip")[..., 0]
@@ -75,10 +76,16 @@ def _reference(logits: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Arr
     return lse - jnp.where(known, picked.astype(wide.dtype), jnp.nan), lse
 
 
+def _wide_enough(labels: jax.Array) -> jax.Array:
+    """Labels in a dtype that holds the number of classes too."""
+    return labels.astype(jnp.int32) if labels.dtype.itemsize < 4 else labels
+
+
 def _backward(operands, saved, cotangents):
     """dlogits = exp(logits - lse) (dloss + dlse) - onehot(label) dloss."""
     logits, labels = operands
     (lse,), (dloss, dlse) = saved, cotangents
+    labels = _wide_enough(labels)
     wide = logits.astype(lse.dtype)
     softened = jnp.exp(wide - lse[..., None]) * (dloss + dlse)[..., None]
     classes = jax.lax.broadcasted_iota(labels.dtype, logits.shape, logits.ndim - 1)

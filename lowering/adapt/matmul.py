@@ -82,12 +82,16 @@ def _columns(a, b, params) -> list[int]:
 
 def _along(x, a, b, params):
     """A scalar as one number, a vector of the last dimension as one of all columns."""
-    if x is None:
-        return None
-    if x.ndim == 0:
-        return x.reshape(1)
+    if x is None or not x.ndim:
+        return None if x is None else x.reshape(1)
     columns = _columns(a, b, params)
     return jnp.broadcast_to(x, columns).reshape(-1)
+
+
+def _type_along(x, a, b, params):
+    if x is None:
+        return None
+    return struct((math.prod(_columns(a, b, params)) if x.ndim else 1,), x.dtype)
 
 
 def _out_dtype(a, b, bias, scale, residual, params):
@@ -114,8 +118,8 @@ def _configs(target, a, b, bias, scale, residual, **params):
         target,
         one.type(a),
         two.type(b),
-        bias,
-        scale,
+        _type_along(bias, a, b, params),
+        _type_along(scale, a, b, params),
         residual,
         activation=params["activation"],
         transpose_a=one.transposed,
@@ -127,7 +131,7 @@ def _configs(target, a, b, bias, scale, residual, **params):
 
 def _why_not(target, a, b, bias, scale, residual, params) -> str | None:
     pair = {jnp.dtype(a.dtype).name, jnp.dtype(b.dtype).name}
-    if len(pair) > 1 or not pair <= _DTYPES:
+    if not (pair <= _FLOATS or pair == {"int8"}):
         return f"no kernel for {' and '.join(sorted(pair))}"
     if _columns(a, b, params) == [] and any(
         x is not None and len(x.shape) == 1 for x in (bias, scale)
@@ -155,6 +159,6 @@ def _sum_reason(a, every, params) -> str | None:
     return None
 
 
-_DTYPES = {"float64", "float32", "bfloat16", "float16", "int8"}
+_FLOATS = {"float64", "float32", "bfloat16", "float16"}
 
 KERNELS = (Adapted(matmul_op, "forward", _forward, _configs),)
