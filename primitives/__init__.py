@@ -10,8 +10,8 @@ from tilejax.primitives.attention import attention as attention
 from tilejax.primitives.conv import (
     conv as conv,
     conv_general_dilated as conv_general_dilated,
-    conv_transpose as conv_transpose,
 )
+from tilejax.primitives.conv_transpose import conv_transpose as conv_transpose
 from tilejax.primitives.cross_entropy import (
     cross_entropy as cross_entropy,
     cross_entropy_with_lse as cross_entropy_with_lse,

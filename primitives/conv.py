@@ -1,4 +1,4 @@
-"""Convolution in any number of dimensions, and the transposed one."""
+"""Convolution in any number of dimensions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,21 +8,17 @@ import jax
 from tilejax.errors import ParameterError, ShapeError
 from tilejax.primitives import conv_dims, retile
 from tilejax.primitives.call import Call
+from tilejax.primitives.conv_arguments import (
+    LAYOUTS,
+    Padding,
+    each_dimension,
+    layout_of,
+    padding_of,
+)
 from tilejax.primitives.define import define
 from tilejax.primitives.sizes import show
 
 ArrayLike = jax.typing.ArrayLike
-Padding = str | int | Sequence[int | tuple[int, int]]
-
-# Layouts of x and of the result, and that of the filter which goes with each.
-LAYOUTS = {
-    "NWC": "WIO",
-    "NCW": "OIW",
-    "NHWC": "HWIO",
-    "NCHW": "OIHW",
-    "NDHWC": "DHWIO",
-    "NCDHW": "OIDHW",
-}
 
 _PLAIN = Call((True, True))
 
@@ -68,90 +64,20 @@ def conv(
     (1, 4, 4, 4)
     """
     x, w = conv_op.array(0, x), conv_op.array(1, w)
-    layout = _layout("conv", x, w, layout)
+    layout = layout_of("conv", x, w, layout)
     count = x.ndim - 2
     return conv_general_dilated(
         x,
         w,
-        _each("conv", "strides", strides, count),
-        _padding("conv", padding, count),
-        _each("conv", "lhs_dilation", lhs_dilation, count),
-        _each("conv", "rhs_dilation", rhs_dilation, count),
+        each_dimension("conv", "strides", strides, count),
+        padding_of("conv", padding, count),
+        each_dimension("conv", "lhs_dilation", lhs_dilation, count),
+        each_dimension("conv", "rhs_dilation", rhs_dilation, count),
         (layout, LAYOUTS[layout], layout),
         feature_group_count=groups,
         precision=precision,
         preferred_element_type=preferred_element_type,
     )
-
-
-def conv_transpose(
-    x: ArrayLike,
-    w: ArrayLike,
-    *,
-    strides: int | Sequence[int] = 1,
-    padding: Padding = "SAME",
-    rhs_dilation: int | Sequence[int] = 1,
-    layout: str | None = None,
-    transpose_kernel: bool = False,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> jax.Array:
-    """Convolve with fractional strides, which enlarges `x`.
-
-    `jax.lax.conv_transpose`, to the bit: with `transpose_kernel` it is the gradient of
-    `conv` with respect to its input.
-
-    **Arguments:**
-
-    - `x`: `[N, *spatial, C]`, or as `layout` says.
-    - `w`: `[*window, C, O]`; `[O, C, *window]` where the features of `x` come before
-      space; with `transpose_kernel` `C` and `O` change places.
-    - `strides`: how many times larger the result is, one number or one a dimension.
-    - `padding`: of the convolution that this transposes: `"SAME"` or `"VALID"`; or what
-      is put around the enlarged `x`: a number or pairs.
-    - `rhs_dilation`, `layout`, `precision`, `preferred_element_type`: as for `conv`.
-    - `transpose_kernel`: whether the window is reversed and its features swapped.
-
-    **Returns:** the layout of `x`, with `O` features.
-
-    **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
-
-    >>> import jax.numpy as jnp
-    >>> conv_transpose(jnp.ones((1, 4, 4, 3)), jnp.ones((3, 3, 3, 2)), strides=2).shape
-    (1, 8, 8, 2)
-    """
-    x, w = conv_op.array(0, x), conv_op.array(1, w)
-    layout = _layout("conv_transpose", x, w, layout)
-    count = x.ndim - 2
-    filters = LAYOUTS[layout]
-    strides = _each("conv_transpose", "strides", strides, count)
-    pads = _padding("conv_transpose", padding, count)
-    rhs_dilation = _each("conv_transpose", "rhs_dilation", rhs_dilation, count)
-    takes = w.shape[filters.index("O" if transpose_kernel else "I")]
-    features = x.shape[layout.index("C")]
-    if features != takes:
-        raise ShapeError(
-            f"conv_transpose: x, {show(x)}, has {features} features, but w, {show(w)}, "
-            f"takes {takes} ({filters}, transpose_kernel={transpose_kernel})"
-        )
-    (out,) = retile.evaluate(
-        lambda x, w: [
-            jax.lax.conv_transpose(
-                x,
-                w,
-                strides,
-                pads,
-                rhs_dilation,
-                (layout, filters, layout),
-                transpose_kernel,
-                precision,
-                preferred_element_type,
-            )
-        ],
-        x,
-        w,
-    )
-    return out
 
 
 def conv_general_dilated(
@@ -217,53 +143,6 @@ def conv_general_dilated(
         out_sharding=out_sharding,
     )
     return conv_op(x, w, **params)
-
-
-def _layout(name: str, x, w, layout: str | None) -> str:
-    if layout is None:
-        layout = {3: "NWC", 4: "NHWC", 5: "NDHWC"}.get(x.ndim, "")
-        if not layout:
-            raise ShapeError(
-                f"{name}: x is {show(x)}; it must have 1, 2 or 3 spatial dimensions, "
-                "so rank 3, 4 or 5 (use conv_general_dilated for others)"
-            )
-    if layout not in LAYOUTS:
-        raise ParameterError(
-            f"{name}: layout={layout!r} is unknown; it takes {', '.join(LAYOUTS)}"
-        )
-    if not x.ndim == w.ndim == len(layout):
-        raise ShapeError(
-            f"{name}: layout {layout} wants x and w ({LAYOUTS[layout]}) of rank "
-            f"{len(layout)}, but x is {show(x)} and w is {show(w)}"
-        )
-    return layout
-
-
-def _each(name: str, what: str, value, count: int) -> tuple[int, ...]:
-    found = (value,) * count if isinstance(value, int) else tuple(value)
-    if len(found) != count or any(not isinstance(v, int) or v < 1 for v in found):
-        raise ParameterError(
-            f"{name}: {what}={value!r}; give one positive integer, or {count} of them"
-        )
-    return found
-
-
-def _padding(name: str, padding: Padding, count: int) -> Any:
-    if isinstance(padding, str):
-        if padding.upper() not in ("SAME", "SAME_LOWER", "VALID"):
-            raise ParameterError(
-                f"{name}: padding={padding!r} is unknown; it takes SAME, SAME_LOWER, "
-                "VALID, a number, or a pair (low, high) a dimension"
-            )
-        return padding.upper()
-    if isinstance(padding, int):
-        return ((padding, padding),) * count
-    pairs = tuple((p, p) if isinstance(p, int) else tuple(p) for p in padding)
-    if len(pairs) != count or any(len(pair) != 2 for pair in pairs):
-        raise ParameterError(
-            f"{name}: padding={padding!r}; give {count} pairs (low, high)"
-        )
-    return pairs
 
 
 def _reference(x, w, **params):

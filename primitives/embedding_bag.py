@@ -16,11 +16,10 @@ import jax.numpy as jnp
 
 from tilejax._jax import primitives as _p
 from tilejax.errors import DTypeError, ParameterError, ShapeError
-from tilejax.primitives import rows as _rows
+from tilejax.primitives import embedding_bag_costs as _costs, rows as _rows
 from tilejax.primitives.call import Call
 from tilejax.primitives.define import define
-from tilejax.primitives.sizes import count, nbytes, show
-from tilejax.targets.cost import Cost
+from tilejax.primitives.sizes import show
 
 ArrayLike = jax.typing.ArrayLike
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -64,10 +63,6 @@ def embedding_bag(
     return embedding_bag_op(table, ids, weights, **params)
 
 
-def _wide(dtype):
-    return jnp.promote_types(dtype, jnp.float32)
-
-
 def _over_rows(x, depth: int):
     """Give weights as many dimensions behind as rows have."""
     return jax.lax.expand_dims(x, tuple(range(x.ndim, x.ndim + depth)))
@@ -79,7 +74,7 @@ def _share(total, ids, mode: str):
 
 def _reference(table, ids, weights=None, *, mode, out_of_range, out_sharding):
     del out_sharding
-    found = _rows.take(table, ids, out_of_range).astype(_wide(table.dtype))
+    found = _rows.take(table, ids, out_of_range).astype(_costs.wide_of(table.dtype))
     if weights is not None:
         found = found * _over_rows(weights.astype(found.dtype), table.ndim - 1)
     total = jnp.sum(found, axis=ids.ndim - 1)
@@ -89,7 +84,7 @@ def _reference(table, ids, weights=None, *, mode, out_of_range, out_sharding):
 def _grad_reference(ids, weights, values, *, rows, mode, out_sharding):
     del out_sharding
     depth = values.ndim - ids.ndim + 1
-    wide = _share(values.astype(_wide(values.dtype)), ids, mode)
+    wide = _share(values.astype(_costs.wide_of(values.dtype)), ids, mode)
     shape = (*ids.shape, *values.shape[ids.ndim - 1 :])
     kept = tuple(i for i in range(len(shape)) if i != ids.ndim - 1)
     spread = jax.lax.broadcast_in_dim(wide, shape, kept)
@@ -100,7 +95,7 @@ def _grad_reference(ids, weights, values, *, rows, mode, out_sharding):
 
 def _weights_reference(table, ids, values, *, mode, out_of_range, out_sharding):
     del out_sharding
-    found = _rows.take(table, ids, out_of_range).astype(_wide(table.dtype))
+    found = _rows.take(table, ids, out_of_range).astype(_costs.wide_of(table.dtype))
     wide = _share(values.astype(found.dtype), ids, mode)
     product = found * jax.lax.expand_dims(wide, (ids.ndim - 1,))
     return jnp.sum(product, axis=tuple(range(ids.ndim, product.ndim))).astype(
@@ -242,46 +237,6 @@ def _check(table, ids, weights=None, *, mode, out_of_range, out_sharding=None) -
         )
 
 
-def _cost(table, ids, weights=None, **params) -> Cost:
-    """A row read and added for each id, multiplied first where it has a weight."""
-    row = float(nbytes(table)) / max(1, table.shape[0])
-    width = count(table) / max(1, table.shape[0])
-    each = 1 + (weights is not None)
-    bags = count(ids) / max(1, ids.shape[-1])
-    means = bags * width * (params["mode"] == "mean")
-    return Cost(
-        bytes_read=count(ids) * row + nbytes(ids, weights),
-        bytes_written=bags * row,
-        elementwise={_wide(table.dtype).name: each * count(ids) * width + means},
-    )
-
-
-def _grad_cost(ids, weights, values, *, rows, mode, out_sharding=None) -> Cost:
-    """A bag's values read once, and added to a row for each id."""
-    del out_sharding
-    bags = max(1, count(ids) // max(1, ids.shape[-1]))
-    width = count(values) / bags
-    each = 1 + (weights is not None)
-    means = count(values) * (mode == "mean")
-    return Cost(
-        bytes_read=nbytes(ids, weights, values),
-        bytes_written=rows * width * values.dtype.itemsize,
-        elementwise={_wide(values.dtype).name: each * count(ids) * width + means},
-    )
-
-
-def _weights_cost(table, ids, values, **params) -> Cost:
-    """A row read, multiplied and added up for each id."""
-    row = float(nbytes(table)) / max(1, table.shape[0])
-    width = count(table) / max(1, table.shape[0])
-    means = count(values) * (params["mode"] == "mean")
-    return Cost(
-        bytes_read=count(ids) * row + nbytes(ids, values),
-        bytes_written=count(ids) * table.dtype.itemsize,
-        elementwise={_wide(table.dtype).name: 2 * count(ids) * width + means},
-    )
-
-
 embedding_bag_op = define(
     "embedding_bag",
     reference=_reference,
@@ -291,7 +246,7 @@ embedding_bag_op = define(
     tangent_params=_rows.zero_outside,
     fold=_fold,
     typed_by_reference=lambda params: params["out_sharding"] is None,
-    cost=_cost,
+    cost=_costs.bag_cost,
     check=_check,
 )
 
@@ -301,7 +256,7 @@ embedding_bag_grad_op = define(
     sharding=_grad_rule,
     linear=(1, 2),
     transpose=_grad_transpose,
-    cost=_grad_cost,
+    cost=_costs.rows_cost,
 )
 
 embedding_bag_weights_grad_op = define(
@@ -311,5 +266,5 @@ embedding_bag_weights_grad_op = define(
     linear=(0, 2),
     transpose=_weights_transpose,
     tangent_params=_rows.zero_outside,
-    cost=_weights_cost,
+    cost=_costs.weights_cost,
 )

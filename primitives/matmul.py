@@ -1,13 +1,12 @@
 """The product of two arrays over chosen dimensions, with what is done to it after."""
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tilejax.errors import ParameterError, ShapeError
-from tilejax.primitives import matmul_dims, retile
+from tilejax.primitives import matmul_dims, matmul_epilogue, retile
 from tilejax.primitives.activations import activate
 from tilejax.primitives.call import Call
 from tilejax.primitives.define import define
@@ -179,68 +178,6 @@ def _dtype(dtype: Any):
     return None if dtype is None else jnp.dtype(dtype)
 
 
-def _has_epilogue(bias, scale, residual, activation, out_dtype) -> bool:
-    extras = (bias, scale, residual, activation, out_dtype)
-    return any(x is not None for x in extras)
-
-
-def _reference(
-    a, b, bias=None, scale=None, residual=None, *, activation, out_dtype, **dot
-):
-    if not _has_epilogue(bias, scale, residual, activation, out_dtype):
-        return jax.lax.dot_general_p.bind(a, b, **dot)
-    wide, out = _dtypes(a, b, bias, scale, residual, activation, out_dtype, dot)
-    z = _sum(a, b, dot).astype(wide)
-    z = _pre_activation(z, bias, scale)
-    z = activate(activation, z)
-    if residual is not None:
-        z = z + residual.astype(wide)
-    return z.astype(out)
-
-
-def _sum(a, b, dot) -> jax.Array:
-    """The product in the dtype that it is summed in."""
-    dtype = dot["preferred_element_type"]
-    if dtype is None:
-        dtype = jnp.promote_types(a.dtype, b.dtype)
-        if jnp.issubdtype(dtype, jnp.integer):
-            dtype = jnp.promote_types(dtype, jnp.int32)
-        elif jnp.issubdtype(dtype, jnp.floating):
-            dtype = jnp.promote_types(dtype, jnp.float32)
-    dot = {**dot, "preferred_element_type": dtype}
-    return jax.lax.dot_general_p.bind(a, b, **dot)
-
-
-def _dtypes(a, b, bias, scale, residual, activation, out_dtype, dot):
-    """The dtypes of the epilogue and of the result."""
-    own = jnp.dtype(
-        dot["preferred_element_type"] or jnp.promote_types(a.dtype, b.dtype)
-    )
-    real = jnp.issubdtype(own, jnp.floating)
-    if not _has_epilogue(bias, scale, residual, activation, None):
-        return (jnp.promote_types(own, jnp.float32) if real else own), out_dtype
-    wide = functools.reduce(
-        jnp.promote_types,
-        [x.dtype for x in (bias, scale, residual) if x is not None],
-        jnp.promote_types(own, jnp.float32) if real else jnp.dtype(jnp.float32),
-    )
-    return wide, out_dtype or (own if real else wide)
-
-
-def _along_last(x, z):
-    """A scalar, or a vector along the last dimension, in the rank and dtype of z.
-
-    Not broadcast to its shape: over Explicit axes that would be an unsharded array.
-    """
-    return jax.lax.expand_dims(x.astype(z.dtype), tuple(range(z.ndim - x.ndim)))
-
-
-def _pre_activation(z, bias, scale):
-    if scale is not None:
-        z = z * _along_last(scale, z)
-    return z if bias is None else z + _along_last(bias, z)
-
-
 def _linear(given, params) -> tuple[int, ...]:
     """Without bias, activation and residual it is linear in a, b and the scale."""
     affine = given[2] or given[4] or params["activation"] is not None
@@ -252,21 +189,25 @@ def _backward(operands, saved, cotangents, *, activation, out_dtype, **dot):
     a, b, bias, scale, residual = operands
     del saved
     (ct,) = cotangents
-    wide, _ = _dtypes(a, b, bias, scale, residual, activation, out_dtype, dot)
+    wide, _ = matmul_epilogue.dtypes_of(
+        a, b, bias, scale, residual, activation, out_dtype, dot
+    )
     d = ct.astype(wide)
     d_residual = None if residual is None else d.astype(residual.dtype)
     total = None
     if activation is not None or scale is not None:
-        (total,) = retile.evaluate(lambda a, b: [_sum(a, b, dot).astype(wide)], a, b)
+        (total,) = retile.evaluate(
+            lambda a, b: [matmul_epilogue.sum_of(a, b, dot).astype(wide)], a, b
+        )
     if activation is not None:
-        z = _pre_activation(total, bias, scale)
+        z = matmul_epilogue.pre_activation(total, bias, scale)
         (d,) = jax.vjp(lambda z: activate(activation, z), z)[1](d)
     rows = tuple(range(d.ndim - 1))
     d_bias = None if bias is None else jnp.sum(d, rows).astype(bias.dtype)
     d_scale = None
     if scale is not None:
         d_scale = jnp.sum(d * total, rows if scale.ndim else None).astype(scale.dtype)
-        d = d * _along_last(scale, d)
+        d = d * matmul_epilogue.along_last(scale, d)
     d_a, d_b = _backward_of_sum(a, b, d, dot)
     return d_a, d_b, d_bias, d_scale, d_residual
 
@@ -329,7 +270,7 @@ def _retiled(operands, params, target):
 
 matmul_op = define(
     "matmul",
-    reference=_reference,
+    reference=matmul_epilogue.reference,
     sharding=matmul_dims.rule,
     backward=_backward,
     linear=_linear,

@@ -6,6 +6,7 @@ has an operation for becomes that operation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
@@ -76,6 +77,15 @@ def canonical(fun: Callable, primitive, avals: tuple, options: tuple, settings) 
     return dict(eqn.params)
 
 
+@contextmanager
+def _sharding_errors(name: str):
+    """Say which operation JAX cannot carry a sharding through."""
+    try:
+        yield
+    except ShardingTypeError as error:
+        raise ShardingError(f"{name}: {error}") from error
+
+
 def canonical_params(name: str, fun: Callable, primitive, operands, **options) -> dict:
     """Return what `canonical` does, with errors that name an operation.
 
@@ -84,9 +94,10 @@ def canonical_params(name: str, fun: Callable, primitive, operands, **options) -
     avals = tuple(jax.typeof(x) for x in operands)
     pairs = tuple(options.items())
     try:
-        return canonical(fun, primitive, avals, pairs, _p.settings())
-    except ShardingTypeError as error:
-        raise ShardingError(f"{name}: {error}") from error
+        with _sharding_errors(name):
+            return canonical(fun, primitive, avals, pairs, _p.settings())
+    except ShardingError:
+        raise
     except (TypeError, ValueError, NotImplementedError) as error:
         shown = ", ".join(a.str_short(True) for a in avals)
         raise ParameterError(f"{name}({shown}): {error}") from error
@@ -98,15 +109,11 @@ def transpose_of(op: Op, cotangents, operands, at: int, aval, call: Call, params
     **Arguments:** those of `Op.transpose`, and the operation.
     """
     known = [x for i, x in enumerate(operands) if i != at]
-    program = _transposed(
-        op,
-        at,
-        aval,
-        tuple(jax.typeof(x) for x in (*known, *cotangents)),
-        call,
-        tuple(params.items()),
-        _p.settings(),
-    )
+    avals = tuple(jax.typeof(x) for x in (*known, *cotangents))
+    with _sharding_errors(op.name):
+        program = _transposed(
+            op, at, aval, avals, call, tuple(params.items()), _p.settings()
+        )
     (grad,) = run(program, replacements(call.target), *known, *cotangents)
     return grad
 
@@ -138,5 +145,6 @@ def fold_as(
 ) -> tuple[list, list]:
     """Map one of JAX's primitives by its own rule, tiled, as `Op.fold` should."""
     avals = [jax.typeof(x) for x in operands]
-    program, axis = batched_equation(primitive, axis_data, avals, axes, params)
+    with _sharding_errors(f"vmap of {primitive.name}"):
+        program, axis = batched_equation(primitive, axis_data, avals, axes, params)
     return run(program, replacements(target), *operands), [axis]

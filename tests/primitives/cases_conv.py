@@ -4,7 +4,8 @@ import jax
 import numpy as np
 
 from tests.primitives.harness import Case
-from tilejax.primitives.conv import conv, conv_general_dilated, conv_transpose
+from tilejax.primitives.conv import conv, conv_general_dilated
+from tilejax.primitives.conv_transpose import conv_transpose
 
 
 def _normal(*shapes):

@@ -103,8 +103,13 @@ def _same_second(case: Case, wrap: Callable, operands: list, dtype: str) -> None
 
         return jax.jit(jax.grad(projected, at))(*operands)
 
-    got, want = product(case.tested()), product(case.expected())
-    compare(case, got, want, dtype, factor=20)
+    try:
+        want = product(case.expected())
+    except Exception as refusal:
+        # JAX's transposes of grouped convolutions cannot carry every sharding
+        _must_refuse(case, lambda: product(case.tested()), refusal)
+        return
+    compare(case, product(case.tested()), want, dtype, factor=20)
 
 
 def check_auto(case: Case, layout: Layout, devices: int, dtype: str) -> None:
@@ -123,7 +128,8 @@ def check_explicit(case: Case, layout: Layout, devices: int, dtype: str) -> None
         try:
             want = _types(case.expected(), case, operands)
         except Exception as refusal:
-            _must_refuse(case, operands, refusal)
+            tested = jax.jit(case.tested())
+            _must_refuse(case, lambda: tested.trace(*operands), refusal)
             return
         got = _types(case.tested(), case, operands)
         assert got == want, f"{case.name}: types {got}, where the reference has {want}"
@@ -147,9 +153,9 @@ def _types(fun: Callable, case: Case, operands: list) -> dict[str, list[str]]:
     return {key: list(jax.tree.leaves(value)) for key, value in found.items()}
 
 
-def _must_refuse(case: Case, operands: list, refusal: Exception) -> None:
+def _must_refuse(case: Case, use: Callable, refusal: Exception) -> None:
     try:
-        jax.jit(case.tested()).trace(*operands)
+        use()
     except ShardingError:
         return
     raise AssertionError(

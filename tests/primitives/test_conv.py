@@ -14,13 +14,13 @@ from jax.sharding import AxisType, PartitionSpec as P
 from tilejax.errors import DTypeError, ParameterError, ShapeError, ShardingError
 from tilejax.primitives import conv_dims, factors
 from tilejax.primitives.conv import (
-    LAYOUTS,
     conv,
     conv_general_dilated,
     conv_op,
-    conv_transpose,
     from_conv_general_dilated,
 )
+from tilejax.primitives.conv_arguments import LAYOUTS
+from tilejax.primitives.conv_transpose import conv_transpose
 
 
 def _same_bits(got, want):
