@@ -5,13 +5,14 @@ a `Jaxpr` carries its constants itself. Here a *program* is either, read through
 attributes that all of them have: `constvars`, `invars`, `outvars`, `eqns`, `effects`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
-from jax._src import api_util, core, linear_util as lu
+from jax._src import api_util, config, core, linear_util as lu
 from jax._src.interpreters import partial_eval as pe
 
 Program: TypeAlias = Any
@@ -215,9 +216,14 @@ def _renamed(effects, names: dict[Var, Atom]):
     }
 
 
-def context_of(eqn: Eqn) -> Any:
-    """Return a context manager for the settings and mesh the equation was traced in."""
-    return eqn.ctx.manager
+@contextmanager
+def context_of(eqn: Eqn) -> Iterator[None]:
+    """Enter the settings and the mesh that the equation was traced in."""
+    types = [getattr(v.aval, "manual_axis_type", None) for v in eqn.invars]
+    # not among those settings: whether types say over which manual axes values vary
+    varies = any(t is not None and t.varying for t in types)
+    with eqn.ctx.manager, config._check_vma(varies or config._check_vma.value):
+        yield
 
 
 def scope_of_call(eqn: Eqn) -> Any:

@@ -58,9 +58,7 @@ class MaskReader:
 
     def read(self, atom: Atom, axes: Axes, mask: Mask) -> None:
         """Add what `atom` demands to `mask`."""
-        eqn = self._definitions.of(
-            atom, "and", "broadcast_in_dim", "transpose", "select_n", *_COMPARE
-        )
+        eqn = self._definitions.of(atom, "and", "select_n", *_MOVES, *_COMPARE)
         splat = self._definitions.splat(atom)
         if splat is not None and bool(splat):
             return
@@ -74,7 +72,7 @@ class MaskReader:
             for v in eqn.invars:
                 self.read(v, sized(axes, v.aval.shape), mask)
             return True
-        if name in ("broadcast_in_dim", "transpose"):
+        if name in _MOVES:
             self.read(eqn.invars[0], before(eqn, axes), mask)
             return True
         if name == "select_n":
@@ -116,16 +114,15 @@ class MaskReader:
 
     def _made_index(self, atom: Atom, axes: Axes) -> "_Index | None":
         eqn = self._definitions.of(
-            atom, "iota", "broadcast_in_dim", "transpose", "add", "sub",
-            "convert_element_type",
-        )  # fmt: skip
+            atom, "iota", "add", "sub", "convert_element_type", *_MOVES
+        )
         if eqn is None:
             return None
         name = eqn.primitive.name
         if name == "iota":
             dim = eqn.params["dimension"]
             return self._along(axes[dim], 0, atom.aval.shape[dim])
-        if name in ("broadcast_in_dim", "transpose"):
+        if name in _MOVES:
             return self._index(eqn.invars[0], before(eqn, axes))
         if name == "convert_element_type":
             return self._index(eqn.invars[0], axes)
@@ -186,6 +183,10 @@ _COMPARE = {
 }
 
 
+# What gives the elements of its operand, elsewhere.
+_MOVES = ("broadcast_in_dim", "transpose", "pvary")
+
+
 def sized(axes: Axes, shape: Sequence[int]) -> Axes:
     """Forget where dimensions of size one lie; a scalar has none."""
     if not shape:
@@ -194,8 +195,10 @@ def sized(axes: Axes, shape: Sequence[int]) -> Axes:
 
 
 def before(eqn: Eqn, axes: Axes) -> Axes:
-    """Where the dimensions of the operand of a broadcast or transpose lie."""
+    """Where the dimensions of the operand of one of `_MOVES` lie."""
     shape = eqn.invars[0].aval.shape
+    if eqn.primitive.name == "pvary":
+        return axes
     if eqn.primitive.name == "transpose":
         found: list[int | None] = [None] * len(shape)
         for axis, source in zip(axes, eqn.params["permutation"], strict=True):

@@ -79,7 +79,7 @@ def _counted(eqn: Eqn, sizes: list[float]) -> float:
 
 _RULES = {
     **dict.fromkeys(
-        "abs broadcast_in_dim convert_element_type expand_dims neg reshape slice "
+        "abs broadcast_in_dim convert_element_type expand_dims neg pvary reshape slice "
         "squeeze stop_gradient transpose".split(),
         _first,
     ),

@@ -34,6 +34,9 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("dce", drop_dead),
 )
 
+# Those that do more under `fast_math`.
+_BY_MATH = {"simplify": simplify, "raise_attention": raise_attention}
+
 # One pass makes work for another (a merge shows a select of equals), so the passes go
 # round until none finds any. A program that needs more rounds is left as it is then.
 MAX_ROUNDS = 8
@@ -137,8 +140,8 @@ def _step(each: str | Pass, fast_math: bool) -> _Step:
         name = getattr(each, "__name__", type(each).__name__)
         return _Step(name, each, is_once=True)
     change = _find(each)
-    if change in (simplify, raise_attention):
-        change = partial(change, fast_math=fast_math)
+    if each in _BY_MATH:
+        change = partial(_BY_MATH[each], fast_math=fast_math)
     return _Step(each, change, is_once=False)
 
 

@@ -8,7 +8,6 @@ from tilejax._jax.jaxprs import (
     Atom,
     Eqn,
     Program,
-    is_literal,
     new_outvars,
     renamed,
     with_,
@@ -165,10 +164,13 @@ def _kept(
     order: tuple[int, ...] | None = None
     below = back.invars[0]
     while (step := definitions.of(below, "max", "transpose")) is not None:
-        if step.primitive.name == "transpose" and order is None:
+        if step.primitive.name == "max":
+            above = _above(step, definitions)
+            if len(above) != 1:
+                return None
+            (below,) = above
+        elif order is None:
             order, below = tuple(step.params["permutation"]), step.invars[0]
-        elif step.primitive.name == "max" and _floor(step) is not None:
-            below = _floor(step)
         else:
             return None
         inner.append(step)
@@ -226,11 +228,11 @@ def _puts_back(back: Eqn, axes, shape) -> bool:
     return tuple(back.params["broadcast_dimensions"]) == rest
 
 
-def _floor(step: Eqn) -> Atom | None:
-    """The operand that a maximum with -inf leaves as it is."""
-    rest = [v for v in step.invars if not _is_lowest(v)]
-    return rest[0] if len(rest) == 1 else None
-
-
-def _is_lowest(atom: Atom) -> bool:
-    return is_literal(atom) and np.ndim(atom.val) == 0 and float(atom.val) == -np.inf
+def _above(step: Eqn, definitions: Definitions) -> list[Atom]:
+    """The operands of a maximum that are not -inf."""
+    floors = [definitions.splat(v) for v in step.invars]
+    return [
+        v
+        for v, floor in zip(step.invars, floors, strict=True)
+        if floor is None or float(floor) != -np.inf
+    ]

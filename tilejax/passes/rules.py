@@ -35,7 +35,7 @@ class Definitions:
 
     def splat(self, atom) -> np.ndarray | None:
         """Return the one value that all elements have, if it is known."""
-        while (made := self.of(atom, "broadcast_in_dim")) is not None:
+        while (made := self.of(atom, "broadcast_in_dim", "pvary")) is not None:
             atom = made.invars[0]
         return literal_value(atom) if is_literal(atom) else None
 
