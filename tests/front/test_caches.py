@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +70,14 @@ def test_settings_of_tilejax_are_part_of_the_key():
 
 def test_other_targets_and_passes_are_other_functions():
     f, calls = counted(body)
-    for how in ({}, {"passes": []}, {"target": "tpu:v5e"}, {"passes": ["dce"]}, {}):
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"passes": []},
+        {"target": "tpu:v5e"},
+        {"passes": ["dce"]},
+        {},
+    )
+    for how in ways:
         tilejax.jit(f, **how).trace(X)
     assert len(calls) == 4
 
@@ -80,7 +88,8 @@ def test_a_dropped_function_lets_go_of_what_it_closes_over(collect):
         big = jnp.ones(10)
         closed = (lambda big: lambda x: x @ x.T + big[0])(big)
         f = jit(closed)
-        f(X), f(X)
+        f(X)
+        f(X)
         held = weakref.ref(big)
         del closed, big
         f(X)

@@ -190,9 +190,12 @@ def test_prng_keys_agree():
         keys = jax.random.key(3), jax.random.PRNGKey(3), jax.random.key(1, impl="rbg")
         g = jit(f)
         many = jax.random.split(keys[0], 3)
-        loop = jit(
-            lambda k: jax.lax.scan(lambda k, _: tuple(jax.random.split(k)), k, None, 3)
-        )
+
+        def step(key, _):
+            key, drawn = jax.random.split(key)
+            return key, drawn
+
+        loop = jit(lambda k: jax.lax.scan(step, k, None, 3))
         return [g(k) for k in keys], jax.vmap(g)(many), loop(keys[0])
 
     check_agreement(case)

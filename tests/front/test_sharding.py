@@ -199,7 +199,7 @@ def test_products_of_reduced_operands_agree():
     def case(jit):
         with jax.set_mesh(mesh):
             x = jax.device_put(X, P("a", None))
-            w = jax.device_put(X, P(None, None, reduced={"a"}))
+            w = jax.device_put(X, P(None, None, reduced=frozenset("a")))
             f = jit(lambda w, x: jnp.sum(x @ w))
             g = jax.jit(lambda w, x: jax.sharding.reshard(jax.grad(f)(w, x), P()))
             return g(w, x)

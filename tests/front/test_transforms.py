@@ -140,10 +140,7 @@ def test_a_model_agrees_in_other_dtypes(name):
         dtypes.pop()
 
     def case(jit):
-        return [
-            jit(jax.value_and_grad(model))(*jax.tree.map(t, args))
-            for t in dtypes
-        ]
+        return [jit(jax.value_and_grad(model))(*jax.tree.map(t, args)) for t in dtypes]
 
     check_agreement(case)
 
