@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -12,8 +13,6 @@ from tilejax.errors import DTypeError, ParameterError, ShapeError, TileJAXError
 from tilejax.primitives import factors
 from tilejax.primitives.call import Call
 from tilejax.primitives.sizes import show
-
-_SIGNATURES: dict[tuple, tuple[tuple, bool]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,18 +140,7 @@ class Op:
         self, avals: tuple, call: Call, params: Mapping
     ) -> tuple[tuple, bool]:
         """Return the plain types of the results, and whether it is one array alone."""
-        key = (self, avals, call, tuple(params.items()), _p.settings())
-        if key not in _SIGNATURES:
-            alone = []
-
-            def run(*operands):
-                out = self.reference(*call.expand(operands), **self.params(params))
-                alone.append(not isinstance(out, (tuple, list)))
-                return [out] if alone[-1] else list(out)
-
-            shapes = tuple(_p.plain_shapes(run, avals))
-            _SIGNATURES[key] = (shapes, alone[-1])
-        return _SIGNATURES[key]
+        return _signature(self, avals, call, tuple(params.items()), _p.settings())
 
     def params(self, params: Mapping) -> dict:
         """Drop the sharding of the result, which the mechanism itself sets."""
@@ -186,6 +174,22 @@ class Op:
         if callable(linear):
             linear = linear(call.given, params)
         return tuple(sum(call.given[:at]) for at in linear if call.given[at])
+
+
+@lru_cache(maxsize=8192)
+def _signature(
+    op: Op, avals: tuple, call: Call, params: tuple, settings: Any
+) -> tuple[tuple, bool]:
+    del settings  # part of the key
+    alone = []
+
+    def run(*operands):
+        out = op.reference(*call.expand(operands), **op.params(dict(params)))
+        alone.append(not isinstance(out, (tuple, list)))
+        return [out] if alone[-1] else list(out)
+
+    shapes = tuple(_p.plain_shapes(run, avals))
+    return shapes, alone[-1]
 
 
 def _struct(aval) -> jax.ShapeDtypeStruct:
