@@ -33,7 +33,7 @@ _LOOKUP = {"fill": "fill", "clip": "clip", "promise": "clip", "zero": "clip"}
 _BAG = {**_LOOKUP, "zero": "drop"}
 
 
-def _matrix(x, leading: int = 1):
+def _matrix(x: Any, leading: int = 1) -> Any:
     """The first dimensions as one, and all others as one."""
     shape = (math.prod(x.shape[:leading]), math.prod(x.shape[leading:]))
     if hasattr(x, "reshape"):

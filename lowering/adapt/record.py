@@ -31,13 +31,13 @@ def struct(shape, dtype) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(shape), dtype)
 
 
-def rows(x):
+def rows(x: Any) -> Any:
     """Return an array, or the type of one, as a matrix with its last axis kept."""
     shape = (math.prod(x.shape[:-1]), x.shape[-1])
     return struct(shape, x.dtype) if _is_type(x) else x.reshape(shape)
 
 
-def flat(x):
+def flat(x: Any) -> Any:
     """Return an array, or the type of one, with one axis."""
     shape = (math.prod(x.shape),)
     return struct(shape, x.dtype) if _is_type(x) else x.reshape(shape)

@@ -38,6 +38,7 @@ def splittable(use: Use) -> list[str]:
 def check_split(use: Use, factor: str) -> None:
     """Compare the results with those of two unequal parts, joined or added."""
     rule = parts.rule_of(use.op, use.part, use.args, use.call, use.params)
+    assert rule is not None
     run = jax.jit(parts.function(use.op, use.part, use.call, use.params))
     halves = [
         run(

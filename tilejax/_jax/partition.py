@@ -15,10 +15,25 @@ from tilejax._jax.primitives import neutral_mesh
 class FactorRule(Protocol):
     """Factors of operands and results; see `primitives.factors.Rule`."""
 
-    operands: tuple[tuple[str, ...], ...]
-    results: tuple[tuple[str, ...], ...]
-    whole: frozenset[str]
-    halo: frozenset[str]
+    @property
+    def operands(self) -> tuple[tuple[str, ...], ...]:
+        """A factor a dimension, for each operand."""
+        ...
+
+    @property
+    def results(self) -> tuple[tuple[str, ...], ...]:
+        """The same for each result."""
+        ...
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """Factors that must not be split."""
+        ...
+
+    @property
+    def halo(self) -> frozenset[str]:
+        """Factors whose results need neighbours."""
+        ...
 
     @property
     def reduced(self) -> frozenset[str]:
