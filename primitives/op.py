@@ -15,7 +15,7 @@ from tilejax.primitives.call import Call
 from tilejax.primitives.sizes import show
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Op:
     """One declaration; call it with arrays to use it. Made by `define`.
 
