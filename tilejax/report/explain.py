@@ -1,5 +1,7 @@
 """`tilejax.explain`: what was done to a function, what runs it, and what it costs."""
 
+import functools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -117,14 +119,23 @@ def explain(
     [('matmul', 268435456.0)]
     """
     record = targets.detect() if target is None else targets.get(target)
-    tile = getattr(fun, "tile", None) or filter_jit(fun).tile
-    made: Tiled = tile(*args, **kwargs)
+    made: Tiled = _tile_of(fun)(*args, **kwargs)
     return Explanation(
         made.name,
         record.name,
         [p for p in made.passes if p.notes or p.before != p.after],
         kernel_records(made.after, targets.with_bandwidth(record)),
     )
+
+
+def _tile_of(fun: Callable) -> Callable:
+    """The function's own `tile`, if TileJAX compiled it, else one made for it."""
+    if isinstance(fun, types.MethodType):  # which has the attributes of its function
+        own = getattr(fun.__func__, "tile", None)
+        own = None if own is None else functools.partial(own, fun.__self__)
+    else:
+        own = getattr(fun, "tile", None)
+    return own or filter_jit(fun).tile
 
 
 def kernel_records(program, target: targets.Target) -> list[KernelRecord]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from tilejax.errors import ArgumentError, DTypeError
+from tilejax.errors import ArgumentError, DTypeError, TileJAXError
 from tilejax.report.explain import explain
 from tilejax.report.explain_table import render
 
@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     types = [parse_type(text) for text in arguments.shapes]
     try:
         found = explain(function, *types, target=arguments.target)
-    except TypeError as error:
+    except TileJAXError:
+        raise
+    except (TypeError, ValueError) as error:
         shown = ", ".join(arguments.shapes) or "no arguments"
         raise ArgumentError(f"{arguments.function} with {shown}: {error}") from error
     if arguments.json:
@@ -67,8 +69,10 @@ def find(path: str) -> Callable:
         sys.path.insert(0, os.getcwd())
     try:
         found = importlib.import_module(module)
-    except ImportError as error:
-        raise ArgumentError(f"module {module} cannot be imported: {error}") from error
+    except Exception as error:
+        raise ArgumentError(
+            f"module {module} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ArgumentError(f"module {module} has no {name}")
@@ -94,9 +98,14 @@ def parse_type(text: str) -> jax.ShapeDtypeStruct:
     name, sizes = match.groups()
     try:
         dtype = jnp.dtype(_SHORT.get(name, name))
-    except TypeError as error:
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype.kind not in "biufcV" or dtype.itemsize == 0:
+        raise DTypeError(f"{text!r}: no dtype {name!r}; there are {', '.join(_SHORT)}")
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
         raise DTypeError(
-            f"{text!r}: no dtype {name!r}; there are {', '.join(_SHORT)}"
-        ) from error
+            f"{text!r}: JAX has no {dtype.name} unless 64-bit types are on; set "
+            "JAX_ENABLE_X64=1"
+        )
     shape = tuple(int(n) for n in sizes.split(",") if n.strip())
     return jax.ShapeDtypeStruct(shape, dtype)

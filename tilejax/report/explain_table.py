@@ -5,12 +5,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from tilejax.report.explain import Explanation, KernelRecord
 
-_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_STEPS = (
+    (1e18, "E"),
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+)
 
 
 def render(found: Explanation, width: int = 150) -> str:
@@ -29,8 +38,14 @@ def render(found: Explanation, width: int = 150) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
 def _passes(found: Explanation) -> Table:
-    table = Table("pass", "equations", "did", title="Passes", title_justify="left")
+    table = _table("Passes")
+    for heading in ("pass", "equations", "did"):
+        table.add_column(heading)
     for record in found.passes:
         did = "; ".join(f"{what} ({times})" for what, times in record.notes.items())
         table.add_row(record.name, f"{record.before} -> {record.after}", did)
@@ -39,62 +54,91 @@ def _passes(found: Explanation) -> Table:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its heading, its cell, and the least width of a table that has it."""
+    """A column of the table of equations.
+
+    **Arguments:**
+
+    - `title`, `cell`: its heading, and the text for so many equal records.
+    - `least`: to how many characters it may be cut; None for none.
+    - `drop`: where the table is too narrow, the columns with the highest go first; the
+      ones with 0 stay.
+    """
 
     title: str
     cell: Callable[[KernelRecord, int], str]
-    least: int = 0
+    least: int | None = None
+    drop: int = 0
     right: bool = False
 
 
 _COLUMNS = (
     _Column("operation", lambda k, n: _operation(k, n)),
-    _Column("runs as", lambda k, n: _runs_as(k)),
-    _Column("operands", lambda k, n: _cut(" ".join(k.shapes)), least=100),
-    _Column("operations", lambda k, n: number(k.flops * n), right=True),
-    _Column("bytes", lambda k, n: number(k.bytes * n), right=True),
-    _Column("op/B", lambda k, n: f"{k.intensity:.3g}", least=90, right=True),
+    _Column("runs as", lambda k, n: _runs_as(k), least=10),
+    _Column("operands", lambda k, n: " ".join(k.shapes), least=16, drop=4),
+    _Column("ops", lambda k, n: number(k.flops * n), right=True),
+    _Column("bytes", lambda k, n: number(k.bytes * n), drop=1, right=True),
+    _Column("op/B", lambda k, n: f"{k.intensity:.3g}", drop=2, right=True),
     _Column("modelled", lambda k, n: _modelled(k.seconds, k.at_least, n), right=True),
-    _Column("bound", lambda k, n: k.bound or "?", least=120),
+    _Column("bound", lambda k, n: k.bound or "?", drop=3),
     _Column("source", lambda k, n: _short(k.source)),
 )
+# Between columns.
+_GAP = 3
 
 
 def _kernels(kernels: Sequence[KernelRecord], width: int) -> Table:
     """The heavy equations; equal ones share a row, reasons stand below."""
-    table = Table(title="Heavy equations", title_justify="left")
-    columns = [c for c in _COLUMNS if width >= c.least]
-    for c in columns:
+    rows = Counter(kernels)
+    cells = {c: [c.cell(k, n) for k, n in rows.items()] for c in _COLUMNS}
+    widths = _widths({c: max(map(len, (c.title, *cells[c]))) for c in cells}, width)
+    table = _table("Heavy equations")
+    for c, room in widths.items():
         table.add_column(
             c.title,
             justify="right" if c.right else "left",
             no_wrap=True,
             overflow="ellipsis",
+            width=room,
         )
-    for record, times in Counter(kernels).items():
-        table.add_row(*(c.cell(record, times) for c in columns))
+    for row in zip(*(cells[c] for c in widths), strict=True):
+        table.add_row(*row)
     return table
 
 
-def _reasons(kernels: Sequence[KernelRecord]) -> str:
+def _widths(natural: dict[_Column, int], width: int) -> dict[_Column, int]:
+    """Which columns there is room for, and how much of it each gets."""
+    least = {c: min(n, c.least or n) for c, n in natural.items()}
+    for column in sorted(natural, key=lambda c: -c.drop):
+        if column.drop and sum(least.values()) + _GAP * len(least) > width:
+            del least[column]
+    left = width - sum(least.values()) - _GAP * len(least)
+    found = {}
+    for column, room in least.items():
+        more = max(0, min(natural[column] - room, left))
+        found[column], left = room + more, left - more
+    return found
+
+
+def _reasons(kernels: Sequence[KernelRecord]) -> Table:
     """Why what runs, each reason once with the operations it holds for."""
-    found: dict[str, list[str]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for record in kernels:
-        names = found.setdefault(f"{record.impl}: {record.reason}", [])
+        names = found.setdefault((record.impl, record.reason), [])
         name = f"{record.primitive}{_part(record)}"
         if name not in names:
             names.append(name)
-    return "\n".join(f"{why} ({', '.join(names)})" for why, names in found.items())
+    table = _table("Reasons")
+    for heading in ("runs as", "because", "operations"):
+        table.add_column(heading)
+    for (impl, why), names in found.items():
+        table.add_row(impl, why, ", ".join(names))
+    return table
 
 
 def _operation(record: KernelRecord, times: int) -> str:
     runs = times * (record.times or 1)
     again = f" x{runs}" if runs > 1 else ""
     return f"{record.primitive}{_part(record)}{again}" + " x?" * (record.times is None)
-
-
-def _cut(text: str, most: int = 30) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _part(record: KernelRecord) -> str:
@@ -131,10 +175,9 @@ def number(value: float) -> str:
     >>> number(268435456)
     '268M'
     """
-    for step, letter in _STEPS:
-        if value >= step:
-            return f"{value / step:.3g}{letter}"
-    return f"{value:.3g}"
+    value = float(f"{value:.3g}")  # first, so that 999,999 is 1M
+    step, letter = next((s for s in _STEPS if value >= s[0]), (1.0, ""))
+    return f"{value / step:.4g}{letter}"
 
 
 def duration(seconds: float) -> str:
@@ -143,10 +186,10 @@ def duration(seconds: float) -> str:
     >>> duration(1.5e-5)
     '15 us'
     """
-    for step, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= step:
-            return f"{seconds / step:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    seconds = float(f"{seconds:.3g}")
+    steps = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    step, unit = next((s for s in steps if seconds >= s[0]), (1e-9, "ns"))
+    return f"{seconds / step:.4g} {unit}"
 
 
 def _short(source: str | None) -> str:
