@@ -6,6 +6,8 @@ Prints a JSON line a case: the ratio of `tilejax.jit` to `jax.jit`, and of
 
 import argparse
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,7 +27,7 @@ def _many(f, *args, calls):
     return run
 
 
-def _cases():
+def _cases() -> Iterator[tuple[str, Any, Any, Any, tuple]]:
     def add(x):
         return x + 1
 

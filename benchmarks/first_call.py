@@ -10,7 +10,7 @@ import json
 
 import equinox as eqx
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from benchmarks._side_by_side import in_turns, ratio
 from tilejax.demo import train
@@ -25,7 +25,7 @@ def main() -> None:
     model = Transformer(64, size, jax.random.key(0))
     optimiser = train.optimizer(100)
     state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))
-    pieces = np.zeros((2, size.length + 1), np.int32)
+    pieces = jnp.zeros((2, size.length + 1), jnp.int32)
 
     def first(ops):
         def run():

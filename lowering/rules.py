@@ -164,21 +164,16 @@ def _record(op: Op, call: Call, platform: str):
     name = call.target or options_in_force().target
     if name is None:
         return _of_platform(platform)
-    record = targets.get(name)
-    if record.platform != platform:
-        raise TargetError(
-            f"{op.name}: the target is {name} (platform {record.platform}), but the "
-            f"program is lowered for {platform}; lower it for that platform "
-            f"(.trace(...).lower(lowering_platforms=({record.platform!r},))) or leave "
-            "the target out"
-        )
-    return record
+    return targets.for_platform(name, platform, op.name)
 
 
 def _of_platform(platform: str):
     """The device at hand; else the one a context names; else the smallest known."""
     for device in jax.devices():
-        record = targets.detect(device)
+        try:
+            record = targets.detect(device)
+        except TargetError:  # a device that no record is of
+            continue
         if record.platform == platform:
             return record
     known = [t for t in map(targets.get, targets.names()) if t.platform == platform]

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from tilejax import targets
 from tilejax._jax import primitives as _p
 from tilejax._jax.retiled import def_folding
 from tilejax.errors import DeclarationError
@@ -102,6 +103,10 @@ def _function(op: Op, part: str, all_params: dict) -> Callable:
 
 
 def _lower(op: Op, part: str, ctx, /, *values, call: Call, **params):
+    """Lower the reference, where the program is for the target that was asked for."""
+    if call.target is not None:
+        for platform in _p.lowering_platforms(ctx):
+            targets.for_platform(call.target, platform, op.name)
     return _p.lower_plain(ctx, function(op, part, call, params), values)
 
 

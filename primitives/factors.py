@@ -187,9 +187,9 @@ def result_specs(
     uses: dict[str, int] = {}
     for at, (dims, spec) in enumerate(zip(rule.operands, specs, strict=True)):
         for factor, entry in zip(dims, spec, strict=True):
-            uses[factor] = uses.get(factor, 0) + 1
             if entry is None or factor == "1":
                 continue
+            uses[factor] = uses.get(factor, 0) + 1
             first, seen = found.setdefault(factor, (at, entry))
             if seen != entry and not forced:
                 raise ShardingError(

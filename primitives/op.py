@@ -9,7 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from tilejax._jax import primitives as _p
-from tilejax.errors import DTypeError, ParameterError, ShapeError, TileJAXError
+from tilejax.errors import (
+    DeclarationError,
+    DTypeError,
+    ParameterError,
+    ShapeError,
+    TileJAXError,
+)
 from tilejax.primitives import factors
 from tilejax.primitives.call import Call
 from tilejax.primitives.sizes import show
@@ -119,12 +125,27 @@ class Op:
         if rule is not None:
             factors.check_sizes(self.name, rule, [a.shape for a in avals])
         try:
-            self.signature(tuple(_p.plain(a) for a in avals), call, params)
+            results, _ = self.signature(tuple(map(_p.plain, avals)), call, params)
         except TileJAXError:
             raise
         except (TypeError, ValueError) as error:
             shown = ", ".join(show(a) for a in avals)
             raise ShapeError(f"{self.name}({shown}): {error}") from error
+        self._check_declared(rule, results)
+
+    def _check_declared(self, rule: factors.Rule | None, results: Sequence) -> None:
+        """Raise `DeclarationError` unless what is declared fits what came out."""
+        if not all(0 <= at < len(results) for at in self.saves):
+            raise DeclarationError(
+                f"{self.name}: saves={tuple(self.saves)}, but its reference returns "
+                f"{len(results)} arrays"
+            )
+        ranks = [len(x.shape) for x in results]
+        if rule is not None and [len(dims) for dims in rule.results] != ranks:
+            raise DeclarationError(
+                f"{self.name}: its factor rule '{rule}' does not fit the results of "
+                f"its reference, {', '.join(show(x) for x in results)}"
+            )
 
     def _check_dtypes(self, avals) -> None:
         if not self.dtypes:
@@ -160,7 +181,10 @@ class Op:
         if self.sharding is None:
             return None
         if isinstance(self.sharding, str):
-            return factors.parse(self.sharding, tuple(a.ndim for a in avals))
+            try:
+                return factors.parse(self.sharding, tuple(a.ndim for a in avals))
+            except ShapeError as error:
+                raise ShapeError(f"{self.name}: {error}") from error
         return factors.parse(self.sharding(call.expand(avals), self.params(params)))
 
     def is_typed_by_reference(self, params: Mapping) -> bool:
@@ -185,6 +209,8 @@ def _signature(
 
     def run(*operands):
         out = op.reference(*call.expand(operands), **op.params(dict(params)))
+        if out is None:
+            raise DeclarationError(f"{op.name}: its reference returns None")
         alone.append(not isinstance(out, (tuple, list)))
         return [out] if alone[-1] else list(out)
 

@@ -6,7 +6,12 @@ from dataclasses import dataclass, fields, replace
 from tilejax._jax.primitives import user_context
 from tilejax.errors import ParameterError
 
-_KERNELS = ("auto", "native", "reference")
+_KERNELS = ("auto", "reference")
+_USE = {
+    "target": "the name of a target, or None",
+    "kernels": f"one of {', '.join(_KERNELS)}",
+    "fast_math": "True or False",
+}
 
 
 @dataclass(frozen=True)
@@ -17,8 +22,8 @@ class Options:
 
     - `target`: the name of the target to choose kernels for; None for the device that
       the program is lowered for.
-    - `kernels`: `"auto"` picks by the cost model, `"native"` takes a kernel wherever
-      one is legal, `"reference"` never takes one.
+    - `kernels`: `"auto"` takes a target's kernel wherever one is legal, `"reference"`
+      never takes one.
     - `fast_math`: allow rewrites that change IEEE results.
     """
 
@@ -41,7 +46,8 @@ def options(**changes):
 
     **Arguments:** the fields of `Options`.
 
-    **Raises:** `ParameterError` for an unknown setting or value.
+    **Raises:** `ParameterError` for an unknown setting or value. An unknown target is a
+    `TargetError` where something is traced.
 
     >>> import tilejax
     >>> with tilejax.options(fast_math=True):
@@ -52,9 +58,13 @@ def options(**changes):
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise ParameterError(f"unknown options {unknown}; known are {known}")
-    if changes.get("kernels", "auto") not in _KERNELS:
-        raise ParameterError(
-            f"options(kernels={changes['kernels']!r}): use one of {_KERNELS}"
-        )
+    wanted = {
+        "target": lambda x: x is None or isinstance(x, str),
+        "kernels": _KERNELS.__contains__,
+        "fast_math": lambda x: isinstance(x, bool),
+    }
+    for name, value in changes.items():
+        if not wanted[name](value):
+            raise ParameterError(f"options({name}={value!r}): use {_USE[name]}")
     with _CURRENT(replace(current(), **changes)):
         yield

@@ -245,7 +245,7 @@ def dot_precision(precision, dtype):
     if jnp.dtype(dtype).itemsize < 4:
         return jax.lax.Precision.DEFAULT
     if precision is None:
-        precision = jax.config.jax_default_matmul_precision
+        precision = jax.config.jax_default_matmul_precision  # pyright: ignore
     each = precision if isinstance(precision, tuple) else (precision,)
     known = [_known_precision(one) for one in each]
     if {jax.lax.Precision.HIGH, jax.lax.Precision.HIGHEST}.intersection(known):

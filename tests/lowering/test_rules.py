@@ -68,7 +68,7 @@ def test_options_say_whether_kernels_run():
         choice = _choose(op, V5E)
     assert choice.impl == "reference"
     assert choice.reason == "options(kernels='reference')"
-    with tilejax.options(kernels="native"):
+    with tilejax.options(kernels="auto"):
         assert _choose(op, V5E).impl == "native"
 
 

@@ -27,7 +27,8 @@ else:
     Eqn, Var, DropVar, Literal = core.JaxprEqn, core.Var, core.DropVar, core.Literal
 JaxprTypeError = core.JaxprTypeError
 
-_PAIRED = core.Jaxpr is not getattr(core, "ClosedJaxpr", core.Jaxpr)
+_PAIR: Any = getattr(core, "ClosedJaxpr", core.Jaxpr)
+_PAIRED = core.Jaxpr is not _PAIR
 _INPUT_EFFECT = core.effects.JaxprInputEffect
 
 
@@ -90,7 +91,7 @@ def evaluate(program: Program, *args) -> list[Any]:
 def close(jaxpr: Program, constants: Sequence[Any]) -> Program:
     """Attach a value to each of the constant variables of a bare jaxpr."""
     if _PAIRED:
-        return core.ClosedJaxpr(jaxpr, list(constants))
+        return _PAIR(jaxpr, list(constants))
     return jaxpr.with_consts(constants)
 
 
@@ -141,7 +142,7 @@ def with_(
         inner.is_high,
         **({} if _PAIRED else {"consts": values}),
     )
-    return core.ClosedJaxpr(jaxpr, values) if inner is not program else jaxpr
+    return _PAIR(jaxpr, values) if inner is not program else jaxpr
 
 
 def _is_closed(program: Program) -> bool:

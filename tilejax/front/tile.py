@@ -112,7 +112,7 @@ def _tiled(fun: Callable, plan: Plan, held: Callable) -> Callable:
     def run(*args, **kwargs):
         inner = held()
         assert inner is not None
-        if jax.config.jax_disable_jit:
+        if jax.config.jax_disable_jit:  # pyright: ignore
             return inner(*args, **kwargs)
         made, given, rebuild = tile_call(
             inner, args, kwargs, plan, is_dynamic=jaxprs.is_tracer
@@ -196,7 +196,10 @@ def tile_call(
 def _tile(before, plan: Plan, name: str) -> Tiled:
     """Run the passes over a program, and record them where somebody collects."""
     passes = dict(plan.passes) if isinstance(plan.passes, frozenset) else plan.passes
-    fast = options_in_force().fast_math
+    wish = options_in_force()
+    if wish.target is not None:
+        targets.get(wish.target)  # which raises where there is none
+    fast = wish.fast_math
     after, records = pipeline.run(before, passes, fast_math=fast)
     if plan.target is not None:
         after = placing(plan.target)(after)

@@ -20,6 +20,7 @@ from tilejax.targets.records import (
 )
 from tilejax.targets.registry import (
     detect as detect,
+    for_platform as for_platform,
     get as get,
     names as names,
     register as register,

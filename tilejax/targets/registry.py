@@ -120,6 +120,25 @@ def get(name: str | Target) -> Target:
     )
 
 
+def for_platform(name: str, platform: str, operation: str) -> Target:
+    """Return a target by name, if programs for `platform` are for it.
+
+    **Raises:**
+
+    `tilejax.errors.TargetError` if there is no such target or it is of another
+    platform; the message names `operation`.
+    """
+    record = get(name)
+    if record.platform != platform:
+        raise TargetError(
+            f"{operation}: the target is {name} (platform {record.platform}), but the "
+            f"program is lowered for {platform}; lower it for that platform "
+            f"(.trace(...).lower(lowering_platforms=({record.platform!r},))) or leave "
+            "the target out"
+        )
+    return record
+
+
 def _names_by_alias() -> dict[str, str]:
     # a bare model counts only where one kind alone has it
     models: dict[str, list[str]] = {}
