@@ -26,7 +26,7 @@ class Counted:
 
     - `visit`: the equation, where it stands and how often it runs.
     - `op`, `part`: the operation, and which part of it.
-    - `choice`: what runs it.
+    - `choice`: what runs it, on `target`.
     - `cost`: the work of one run, all members of a `vmap` together.
     """
 
@@ -34,19 +34,27 @@ class Counted:
     op: Op
     part: str
     choice: rules.Choice
+    target: targets.Target
     cost: targets.Cost
 
 
-def counted(program: Any, target: targets.Target) -> Iterator[Counted | Visit]:
+def counted(
+    program: Any, target: targets.Target, *, overrides: bool = False
+) -> Iterator[Counted | Visit]:
     """Go through a program; an equation that is not tiled is given as its visit.
 
     **Arguments:**
 
     - `target`: for which kernels are chosen, unless an equation names another.
+    - `overrides`: whether it is for those, too.
     """
     for visit in walk(program):
         known = operation_of(visit.eqn.primitive)
-        yield visit if known is None else _counted(visit, *known, target)
+        if known is None:
+            yield visit
+            continue
+        named = None if overrides else visit.eqn.params["call"].target
+        yield _counted(visit, *known, target if named is None else targets.get(named))
 
 
 def _counted(visit: Visit, op: Op, part: str, target) -> Counted:
@@ -61,7 +69,7 @@ def _counted(visit: Visit, op: Op, part: str, target) -> Counted:
     cost = _cost(op, part, plain, call, params) * _members(avals, call)
     if "HIGH" not in str(params.get("precision")):
         cost = at_default_precision(cost, target)
-    return Counted(visit, op, part, choice, cost)
+    return Counted(visit, op, part, choice, target, cost)
 
 
 def at_default_precision(cost: targets.Cost, target: targets.Target) -> targets.Cost:

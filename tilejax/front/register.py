@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from tilejax.errors import DeclarationError
 from tilejax.lowering import rules
+from tilejax.primitives import factors
 from tilejax.primitives.define import define
 from tilejax.primitives.op import Op
 
@@ -63,14 +66,10 @@ def register_op(
     >>> float(jax.grad(swish)(0.0))
     0.5
     """
-    tables = {"forward": kernels or {}, "backward": backward_kernels or {}}
+    tables = {"forward": kernels, "backward": backward_kernels}
+    _check(name, reference, sharding, config_space, dtypes)
     for part, table in tables.items():
-        for target, run in table.items():
-            rules.platforms_of(target)
-            if not callable(run):
-                raise DeclarationError(
-                    f"{name}: the {part} kernel for {target} is no function: {run!r}"
-                )
+        _check_kernels(name, part, table)
     op = define(
         name,
         reference=reference,
@@ -81,12 +80,59 @@ def register_op(
         dtypes=tuple(dtypes),
     )
     for part, table in tables.items():
-        for target, run in table.items():
+        for target, run in (table or {}).items():
             rules.register_kernel(
                 op, target, _runner(run, config_space), configs=_space(config_space),
                 part=part,
             )  # fmt: skip
     return op
+
+
+def _check(name, reference, sharding, config_space, dtypes) -> None:
+    """Raise `DeclarationError` for what `define` does not look at."""
+    wrong = None
+    if not isinstance(name, str):
+        wrong = f"its name must be a string, not {type(name).__name__}"
+    elif not callable(reference):
+        wrong = f"reference= must be a function, not {reference!r}"
+    elif not (sharding is None or isinstance(sharding, str) or callable(sharding)):
+        wrong = f"sharding= must be a factor rule or a function, not {sharding!r}"
+    elif not (
+        config_space is None
+        or callable(config_space)
+        or (isinstance(config_space, Sequence) and not isinstance(config_space, str))
+    ):
+        wrong = f"config_space= must be a list or a function, not {config_space!r}"
+    elif isinstance(dtypes, str) or not all(map(_is_dtype, dtypes)):
+        wrong = f"dtypes= must be a list of names of dtypes, not {dtypes!r}"
+    if wrong is not None:
+        raise DeclarationError(f"{name}: {wrong}")
+    if isinstance(sharding, str):
+        try:
+            factors.parse(sharding)
+        except DeclarationError as error:
+            raise DeclarationError(f"{name}: {error}") from error
+
+
+def _is_dtype(name) -> bool:
+    try:
+        return isinstance(name, str) and jnp.dtype(name).name == name
+    except TypeError:
+        return False
+
+
+def _check_kernels(name: str, part: str, table) -> None:
+    if table is not None and not isinstance(table, Mapping):
+        raise DeclarationError(
+            f"{name}: {part} kernels are given as a dict from a target's name to a "
+            f"function, not as {table!r}"
+        )
+    for target, run in (table or {}).items():
+        rules.platforms_of(target)
+        if not callable(run):
+            raise DeclarationError(
+                f"{name}: the {part} kernel for {target} is no function: {run!r}"
+            )
 
 
 def _runner(run: Callable, space: ConfigSpace | None) -> Callable:

@@ -12,6 +12,7 @@ from tilejax.front.filter_jit import filter_jit
 from tilejax.front.tile import Tiled
 from tilejax.ir import source, type_text
 from tilejax.ir.work import work_of
+from tilejax.options import current as options_in_force
 from tilejax.passes.record import PassRecord
 
 
@@ -105,8 +106,9 @@ def explain(
     - `fun`: What `tilejax.jit` or `tilejax.filter_jit` made, or any function; then
       arrays in the arguments are traced and everything else is static.
     - `args`, `kwargs`: Its arguments; arrays may be `jax.ShapeDtypeStruct`s.
-    - `target`: The target to pick kernels and model times for; None for the device at
-      hand. A CPU's memory bandwidth is measured for the times, once a process.
+    - `target`: The target to pick kernels and model times for; None for the one that
+      `fun` or `tilejax.options` names, else the device at hand. A CPU's memory
+      bandwidth is measured for the times, once a process.
 
     **Returns:** an `Explanation`.
 
@@ -118,13 +120,16 @@ def explain(
     >>> [(k.primitive, k.flops) for k in why.kernels]
     [('matmul', 268435456.0)]
     """
-    record = targets.detect() if target is None else targets.get(target)
+    wish = target or options_in_force().target
+    record = targets.detect() if wish is None else targets.get(wish)
     made: Tiled = _tile_of(fun)(*args, **kwargs)
     return Explanation(
         made.name,
         record.name,
         [p for p in made.passes if p.notes or p.before != p.after],
-        kernel_records(made.after, targets.with_bandwidth(record)),
+        kernel_records(
+            made.after, targets.with_bandwidth(record), overrides=target is not None
+        ),
     )
 
 
@@ -138,12 +143,17 @@ def _tile_of(fun: Callable) -> Callable:
     return own or filter_jit(fun).tile
 
 
-def kernel_records(program, target: targets.Target) -> list[KernelRecord]:
-    """Return a record for each heavy equation of a program, loops and all."""
+def kernel_records(
+    program, target: targets.Target, *, overrides: bool = False
+) -> list[KernelRecord]:
+    """Return a record for each heavy equation of a program, loops and all.
+
+    **Arguments:** those of `tilejax.front.counts.counted`.
+    """
     found = []
-    for each in counted(program, target):
+    for each in counted(program, target, overrides=overrides):
         if isinstance(each, Counted):
-            found.append(_tiled_record(each, target))
+            found.append(_tiled_record(each))
         elif each.eqn.primitive.name in _HEAVY:
             found.append(_plain_record(each, target))
     return found
@@ -177,7 +187,7 @@ _HEAVY: Mapping[str, str] = {
 }
 
 
-def _tiled_record(each: Counted, target) -> KernelRecord:
+def _tiled_record(each: Counted) -> KernelRecord:
     choice = each.choice
     return _record(
         each.visit,
@@ -187,7 +197,7 @@ def _tiled_record(each: Counted, target) -> KernelRecord:
         choice.config,
         choice.reason,
         each.cost,
-        target,
+        each.target,
     )
 
 
@@ -226,9 +236,24 @@ def _record(visit, name, part, impl, config, reason, cost, target) -> KernelReco
     )
 
 
-def _plain(config):
-    """A config as plain data."""
+def settings(config: Any) -> dict[str, Any]:
+    """Return a config as names and plain values; one without names has the name "".
+
+    >>> settings({"rows": 8}), settings(256)
+    ({'rows': 8}, {'': 256})
+    """
+    if isinstance(config, Mapping):
+        named = {str(key): value for key, value in config.items()}
+    elif hasattr(config, "__dict__"):
+        named = vars(config)
+    else:
+        named = {"": config}
+    keep = int | float | str | None
+    return {k: v if isinstance(v, keep) else str(v) for k, v in named.items()}
+
+
+def _plain(config: Any) -> Any:
     if config is None:
         return None
-    keep = int | float | str | None
-    return {k: v if isinstance(v, keep) else str(v) for k, v in vars(config).items()}
+    found = settings(config)
+    return found[""] if list(found) == [""] else found

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tilejax.report.explain import Explanation, KernelRecord
+from tilejax.report.explain import Explanation, KernelRecord, settings
 
 _STEPS = (
     (1e18, "E"),
@@ -88,8 +88,9 @@ _GAP = 3
 
 def _kernels(kernels: Sequence[KernelRecord], width: int) -> Table:
     """The heavy equations; equal ones share a row, reasons stand below."""
-    rows = Counter(kernels)
-    cells = {c: [c.cell(k, n) for k, n in rows.items()] for c in _COLUMNS}
+    times = Counter(map(repr, kernels))  # a config of the user's may have no hash
+    rows = {repr(k): k for k in kernels}
+    cells = {c: [c.cell(k, times[key]) for key, k in rows.items()] for c in _COLUMNS}
     widths = _widths({c: max(map(len, (c.title, *cells[c]))) for c in cells}, width)
     table = _table("Heavy equations")
     for c, room in widths.items():
@@ -148,7 +149,8 @@ def _part(record: KernelRecord) -> str:
 def _runs_as(record: KernelRecord) -> str:
     if record.config is None:
         return record.impl
-    tile = " ".join(f"{name}={value}" for name, value in vars(record.config).items())
+    pairs = settings(record.config).items()
+    tile = " ".join(f"{name}={value}" if name else str(value) for name, value in pairs)
     return f"{record.impl} {tile}"
 
 
