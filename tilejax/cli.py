@@ -58,7 +58,7 @@ COMMANDS = (
         help="train a small transformer on Python's manual and explain its step",
         module="tilejax.demo.run",
         arguments={
-            "--steps": {"type": int, "default": 300, "help": "steps in all (300)"},
+            "--steps": {"type": int, "default": 600, "help": "steps in all (600)"},
             "--checkpoint": {
                 "default": ".tilejax/demo.checkpoint",
                 "metavar": "FILE",

@@ -45,8 +45,8 @@ class Size:
 
     width: int = 128
     heads: int = 4
-    layers: int = 3
-    length: int = 128
+    layers: int = 2
+    length: int = 64
 
 
 class Block(eqx.Module):
@@ -89,8 +89,8 @@ class Transformer(eqx.Module):
 
     def __init__(self, alphabet: int, size: Size, key: jax.Array):
         keys = jax.random.split(key, 3 + size.layers)
-        self.characters = 0.02 * jax.random.normal(keys[0], (alphabet, size.width))
-        self.places = 0.02 * jax.random.normal(keys[1], (size.length, size.width))
+        self.characters = 0.3 * jax.random.normal(keys[0], (alphabet, size.width))
+        self.places = 0.3 * jax.random.normal(keys[1], (size.length, size.width))
         self.blocks = [Block(size, k) for k in keys[3:]]
         self.norm = jnp.ones(size.width)
         self.head = _weights(keys[2], size.width, alphabet)

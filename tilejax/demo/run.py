@@ -23,14 +23,14 @@ from tilejax.errors import ParameterError
 from tilejax.report.explain import explain
 from tilejax.report.explain_table import render
 
-ROWS = 16
+ROWS = 8
 SEED = 0
-SAVE_EVERY = 50
+SAVE_EVERY = 100
 HELD_OUT_BATCHES = 4
 # Where a full run ends, in nats a character: the mean loss of its last steps. A model
 # that knows nothing has about the logarithm of the alphabet's size, 4.5.
-GOAL = 1.9
-FULL = 300
+GOAL = 2.0
+FULL = 600
 
 
 @dataclass
@@ -145,7 +145,7 @@ def _train(console, current: Run, step, text, steps: int, path: Path, settings) 
 
 def _report(console: Console, current: Run, step, text, steps: int) -> int:
     losses = current.losses
-    end = float(np.mean(losses[-10:]))
+    end = float(np.mean(losses[-20:]))
     console.print(f"loss: {losses[0]:.3f} at the start, {end:.3f} at the end")
     held = [
         float(train.tiled_loss(current.model, _pieces(text.held_out, i), TILED))
