@@ -61,6 +61,9 @@ RAISED = {
         "hwj,je->hwe", jax.nn.softmax(jnp.einsum("hwd,jd->hwj", q[0], k[0, 0])), v[0, 0]
     ),
     "scores added to themselves": written(before=lambda s: s + s),
+    "a bias that a broadcast mask hides": written(
+        before=lambda s: masked(s + jnp.where(EVERY, jnp.sin(BIAS), -jnp.inf), EVERY)
+    ),
     "a scalar mask joined to others": lambda q, k, v: attend(
         q, k, v, lambda s: masked(s, (q[0, 0, 0, 0] > -99) & EVERY[None, None])
     ),

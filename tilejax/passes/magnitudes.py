@@ -40,6 +40,8 @@ def _largest(value: np.ndarray | None) -> float:
 
 def _held(size: float, dtype: np.dtype) -> float:
     """Integers wrap around inside their range; floats leave it for infinity."""
+    if dtype.kind == "b":
+        return min(size, 1.0)
     if dtype.kind in "iu":
         return min(size, -float(np.iinfo(dtype).min) or float(np.iinfo(dtype).max))
     # bfloat16 is no float to NumPy; its range is float32's
