@@ -23,6 +23,8 @@ def save(path: Path, state: Any, about: dict) -> None:
     - `path`: where.
     - `state`: a pytree.
     - `about`: plain data to go with it.
+
+    **Raises:** `CheckpointError` if it cannot be written; what was there stays.
     """
     body = io.BytesIO()
     eqx.tree_serialise_leaves(body, state)
@@ -33,11 +35,18 @@ def save(path: Path, state: Any, about: dict) -> None:
         "sha256": hashlib.sha256(data).hexdigest(),
         "about": about,
     }
+    try:
+        _write(path, json.dumps(head).encode() + b"\n" + data)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error}") from error
+
+
+def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".new")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(head).encode() + b"\n" + data)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -84,7 +93,7 @@ def restore(path: Path, data: bytes, like: Any) -> Any:
     """
     try:
         return eqx.tree_deserialise_leaves(io.BytesIO(data), like)
-    except (RuntimeError, ValueError, EOFError) as error:
+    except (RuntimeError, ValueError, TypeError, EOFError) as error:
         raise _bad(path, f"its arrays are of another model ({error})") from error
 
 

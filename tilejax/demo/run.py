@@ -18,8 +18,9 @@ from rich.progress import (
 )
 
 from tilejax.demo import checkpoint, text as text_of, train
+from tilejax.demo.interrupt import AtOnce, held_back
 from tilejax.demo.model import TILED, Size, Transformer
-from tilejax.errors import ParameterError
+from tilejax.errors import CheckpointError, ParameterError
 from tilejax.report.explain import explain
 from tilejax.report.explain_table import render
 
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     **Returns:** 0; 1 if a full run did not reach its goal; 130 if it was interrupted.
 
-    **Raises:** `CheckpointError` for a checkpoint that cannot be used,
+    **Raises:** `CheckpointError` for a checkpoint that cannot be used or written,
     `ParameterError` for a number of steps below 1.
     """
     steps: int = arguments.steps
@@ -68,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     step = train.make_step(optimiser)
     try:
         _train(console, current, step, text, steps, path, settings)
+    except AtOnce:
+        raise
     except KeyboardInterrupt:
         checkpoint.save(path, (current.model, current.state), _about(current, settings))
         console.print(
@@ -107,8 +110,13 @@ def _resumed(console, path: Path, started: Run, settings: dict, fresh: bool) -> 
     if fresh or not path.exists():
         return started
     about, data = checkpoint.read_head(path)
-    if about["settings"] != settings or len(about["losses"]) >= settings["steps"]:
+    if len(about["losses"]) >= about["settings"]["steps"]:
         return started
+    if about["settings"] != settings:
+        raise CheckpointError(
+            f"{path} holds an unfinished run of other settings, {about['settings']}; "
+            f"these are {settings}. Finish it, delete it or start with --fresh"
+        )
     like = (started.model, started.state)
     model, state = checkpoint.restore(path, data, like)
     console.print(f"going on after step {len(about['losses'])} from {path}")
@@ -123,7 +131,8 @@ def _train(console, current: Run, step, text, steps: int, path: Path, settings) 
         TextColumn("loss {task.fields[loss]:.3f}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, refresh_per_second=4) as progress:
+    shown = Progress(*columns, console=console, refresh_per_second=4)
+    with shown as progress, held_back() as check_interrupt:
         done = len(current.losses)
         bar = progress.add_task(
             "", total=steps, completed=done, loss=current.losses[-1] if done else 0.0
@@ -133,7 +142,6 @@ def _train(console, current: Run, step, text, steps: int, path: Path, settings) 
                 current.model, current.state, _pieces(text.train, at)
             )
             value = float(value)
-            # all three together, so that an interrupt finds the run at a whole step
             current.model, current.state = model, state
             current.losses.append(value)
             progress.update(bar, advance=1, loss=value)
@@ -141,6 +149,7 @@ def _train(console, current: Run, step, text, steps: int, path: Path, settings) 
                 console.print(f"step {at + 1}: loss {value:.3f}")
             if (at + 1) % SAVE_EVERY == 0 or at + 1 == steps:
                 checkpoint.save(path, (model, state), _about(current, settings))
+            check_interrupt()
 
 
 def _report(console: Console, current: Run, step, text, steps: int) -> int:

@@ -16,7 +16,7 @@ class Text:
 
     - `alphabet`: the characters, each at its number.
     - `train`, `held_out`: numbers of characters, `uint8[n]`; every tenth topic is held
-      out.
+      out, and so are its paragraphs in others, since topics repeat each other.
     """
 
     alphabet: str
@@ -30,6 +30,8 @@ class Text:
 
 # Rarer characters are left out, so that each one left is seen often.
 _LEAST = 20
+# Between paragraphs.
+_BREAK = "\n\n"
 
 
 def load() -> Text:
@@ -49,7 +51,12 @@ def load() -> Text:
         return np.array(found, dtype=np.uint8)
 
     held_out = [part for i, part in enumerate(parts) if i % 10 == 4]
-    train = [part for i, part in enumerate(parts) if i % 10 != 4]
+    known = {piece for part in held_out for piece in part.split(_BREAK)}
+    train = [
+        _BREAK.join(piece for piece in part.split(_BREAK) if piece not in known)
+        for i, part in enumerate(parts)
+        if i % 10 != 4
+    ]
     return Text(alphabet, encode(train), encode(held_out))
 
 

@@ -17,7 +17,8 @@ tiled_loss = filter_jit(loss)
 
 def optimizer(steps: int) -> optax.GradientTransformation:
     """Adam with a warm-up and a cosine's half, gradients clipped."""
-    rate = optax.warmup_cosine_decay_schedule(0.0, 3e-3, max(1, steps // 15), steps)
+    warm_up = min(max(1, steps // 15), steps - 1)
+    rate = optax.warmup_cosine_decay_schedule(0.0, 3e-3, warm_up, steps)
     return optax.chain(
         optax.clip_by_global_norm(1.0), optax.adamw(rate, b2=0.98, weight_decay=0.05)
     )
