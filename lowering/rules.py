@@ -15,6 +15,7 @@ from tilejax.options import current as options_in_force
 from tilejax.primitives import parts
 from tilejax.primitives.call import Call, batched
 from tilejax.primitives.op import Op
+from tilejax.primitives.sizes import show
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,21 @@ def _native(op: Op, part: str, choice: Choice, call: Call, params, xs) -> list:
     run = partial(choice.kernel.run, config=choice.config, **op.params(params))
     if part == "forward":
         out = run(*call.expand(xs))
-        return list(out) if isinstance(out, (tuple, list)) else [out]
+        outs = list(out) if isinstance(out, (tuple, list)) else [out]
+        _check_results(op, call, params, xs, outs)
+        return outs
     operands, saved, cotangents = parts.split_args(op, call, xs)
     grads = run(call.expand(operands), saved, cotangents)
     return parts.gradients(op, call, operands, grads)
+
+
+def _check_results(op: Op, call: Call, params, xs, outs: list) -> None:
+    """Raise `DeclarationError` unless a kernel gives what the reference gives."""
+    avals = tuple(_p.plain(jax.typeof(x)) for x in xs)
+    want = [show(a) for a in op.signature(avals, call, params)[0]]
+    got = [show(x) if hasattr(x, "dtype") else repr(x) for x in outs]
+    if got != want:
+        raise DeclarationError(
+            f"{op.name}: its kernel returned {', '.join(got)}, but its reference "
+            f"{', '.join(want)}"
+        )

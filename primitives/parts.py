@@ -88,6 +88,11 @@ def _backward(op: Op, call: Call, params: Mapping) -> Callable:
 
 def gradients(op: Op, call: Call, operands: Sequence, found: Sequence) -> list:
     """Pick the wanted gradients, checked against their operands."""
+    if not isinstance(found, (tuple, list)):
+        raise DeclarationError(
+            f"{op.name}: its backward returned {type(found).__name__}, not a tuple of "
+            f"gradients for {len(call.given)} operands (None where there is none)"
+        )
     if len(found) != len(call.given):
         raise DeclarationError(
             f"{op.name}: its backward returned {len(found)} gradients for "
@@ -98,11 +103,12 @@ def gradients(op: Op, call: Call, operands: Sequence, found: Sequence) -> list:
     for at, (grad, x) in enumerate(zip(present, operands, strict=True)):
         if not call.moving[at]:
             continue
-        if grad is None or grad.shape != x.shape:
-            shape = None if grad is None else grad.shape
+        shape = getattr(grad, "shape", None)
+        if shape != x.shape:
+            what = f"{grad!r}" if shape is None else f"a gradient of shape {shape}"
             raise DeclarationError(
-                f"{op.name}: its backward returned a gradient of shape {shape} for "
-                f"operand {at} of shape {x.shape}"
+                f"{op.name}: its backward returned {what} for operand {at} of shape "
+                f"{x.shape}"
             )
         wanted.append(grad.astype(x.dtype))
     return wanted

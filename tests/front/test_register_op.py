@@ -296,6 +296,26 @@ LATE = {
         gradients((W, jnp.ones(7))),
         r"shape \(7,\) for operand 1 of shape \(4,\)",
     ),
+    "a gradient that is no array": (gradients((W, "w")), "returned 'w' for operand 1"),
+    "no gradients at all": (gradients(None), "returned NoneType, not a tuple"),
+    "a kernel with a result of another shape": (
+        lambda: register(plain, kernels={"cpu": lambda x: x[0]})(W),
+        r"kernel returned float32\[\], but its reference float32\[4\]",
+    ),
+    "a kernel with a result of another dtype": (
+        lambda: jax.jit(
+            register(plain, kernels={"cpu": lambda x: x.astype(jnp.float16)})
+        )(W),
+        r"kernel returned float16\[4\], but its reference float32\[4\]",
+    ),
+    "a kernel with a result too many": (
+        lambda: register(plain, kernels={"cpu": lambda x: (x, x)})(W),
+        r"kernel returned float32\[4\], float32\[4\], but its reference float32\[4\]",
+    ),
+    "a kernel with no result": (
+        lambda: register(plain, kernels={"cpu": lambda x: None})(W),
+        "kernel returned None",
+    ),
     "no results": (lambda: register(lambda x: None)(W), "returns None"),
     "a saved result that is none": (
         lambda: register(plain, saves=(4,))(W),

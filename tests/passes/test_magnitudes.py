@@ -31,7 +31,7 @@ CASES = {
     "nan": (lambda x: jnp.full(3, jnp.nan), math.inf),
     "infinity times nothing": (lambda x: x * 0.0, math.inf),
     "a division": (lambda x: 1.0 / x, math.inf),
-    "truth values": (lambda x: (jnp.arange(3) * 7).astype(bool).astype(jnp.float32), 1.0),
+    "truth values": (lambda x: (jnp.arange(3) * 7).astype(bool) * 1.0, 1.0),
     "a select by a mask that is broadcast": (
         lambda x: jnp.where(jnp.array([[True], [False]]), jnp.arange(5.0), -7.0),
         7.0,
