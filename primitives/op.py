@@ -81,6 +81,9 @@ class Op:
             primitive = _p.new_primitive(f"tiled_{self.name}{suffix}")
             object.__setattr__(self, f"{part}_p", primitive)
 
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
     def __call__(self, *operands, **params) -> Any:
         """Check the operands, then bind the primitive.
 

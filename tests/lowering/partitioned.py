@@ -27,6 +27,9 @@ class Probe:
     shapes: tuple[tuple[int, ...], ...]
     seen: dict[str, list] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        return self.op.name  # the same in every process that collects the tests
+
     def operands(self) -> list[np.ndarray]:
         rng = np.random.default_rng(7)
         return [rng.normal(size=s).astype("float32") for s in self.shapes]
