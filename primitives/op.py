@@ -84,7 +84,7 @@ class Op:
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
 
-    def __call__(self, *operands, **params) -> Any:
+    def __call__(self, /, *operands, **params) -> Any:
         """Check the operands, then bind the primitive.
 
         **Raises:** `ShapeError`, `DTypeError`, `ParameterError`, `ShardingError`.
@@ -120,6 +120,11 @@ class Op:
                 f"{self.name}: a parameter cannot be hashed ({error}); parameters are "
                 f"static, pass arrays as operands: {dict(params)}"
             ) from error
+        if "call" in params:
+            raise ParameterError(
+                f"{self.name}: no parameter can be named 'call', which every use of an "
+                "operation has already; choose another name"
+            )
         self._check_dtypes(avals)
         structs = call.expand([_struct(a) for a in avals])
         if self.check is not None:

@@ -132,6 +132,11 @@ def _plan(passes: Choice, fast_math: bool) -> list[_Step]:
         for name in passes:
             _find(name)
         passes = [name for name, _ in PASSES if passes.get(name, True)]
+    if not isinstance(passes, Sequence):
+        raise PassError(
+            f"passes={passes!r}: give None, names and functions, or a mapping from "
+            "names to whether they run"
+        )
     return [_step(each, fast_math) for each in passes]
 
 

@@ -220,7 +220,8 @@ class _Attention:
         )
         if self.may_hide and at.grid[1]:
             # where a bias is -inf for all keys, the softmax divides by zero
-            out = jnp.where(lse[..., None] == -jnp.inf, jnp.nan, out)
+            # a factor, so that its gradient is NaN too
+            out = out * jnp.where(lse[..., None] == -jnp.inf, jnp.nan, 1).astype(out.dtype)
         return [at.result(out)]
 
     def _join(self, q: Array, bias, mask: Array) -> tuple[Array, Array]:
