@@ -11,6 +11,8 @@ import tilejax
 from tilejax.ir import as_text, verify, walk
 from tilejax.passes.pipeline import run
 
+# Nothing here is run twice.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 TILED = ("tiled_attention", "tiled_softmax", "tiled_embedding", "tiled_conv")
 
 
@@ -51,7 +53,7 @@ def check_same(fn: Callable, *args, tolerance: float = 1e-5, grad: bool = True) 
             out, vjp = jax.vjp(of, *given)
             return out, vjp(jax.tree.map(_cotangent, out))
 
-        return jax.jit(run)(*args)
+        return jax.jit(run, compiler_options=QUICK)(*args)
 
     got, want = both(tilejax.jit), both(jax.jit)
     assert jax.tree.structure(got) == jax.tree.structure(want)
