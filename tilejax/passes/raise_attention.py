@@ -219,9 +219,10 @@ class _Attention:
             precision=_precision(self.second.params["precision"]),
         )
         if self.may_hide and at.grid[1]:
-            # where a bias is -inf for all keys, the softmax divides by zero
-            # a factor, so that its gradient is NaN too
-            out = out * jnp.where(lse[..., None] == -jnp.inf, jnp.nan, 1).astype(out.dtype)
+            # Where a bias is -inf for all keys, the softmax divides by zero. A factor,
+            # so that the gradient is NaN there too.
+            blind = jnp.where(lse[..., None] == -jnp.inf, jnp.nan, 1)
+            out = out * blind.astype(out.dtype)
         return [at.result(out)]
 
     def _join(self, q: Array, bias, mask: Array) -> tuple[Array, Array]:
