@@ -15,6 +15,7 @@ from tilejax.primitives import factors
 from tilejax.primitives.call import Call, Level
 from tilejax.primitives.op import Op
 from tilejax.primitives.parts import PARTS, function, types
+from tilejax.primitives.typed import linear, tangent_of
 
 _OPS: dict[str, Op] = {}
 _FUNCTIONS = (
@@ -207,6 +208,11 @@ def _jvp_of_part(op: Op, part: str, primals, tangents, /, *, call: Call, **param
     """Differentiate a tangent or a backward: by what it computes, in plain JAX."""
     fun = function(op, part, call, params)
     at = [i for i, t in enumerate(tangents) if not isinstance(t, _p.Zero)]
+    moving = [tangents[i] for i in at]
+    if _p.is_explicit([jax.typeof(x) for x in (*primals, *moving)]):
+        outs = getattr(op, f"{part}_p").bind(*primals, call=call, **params)
+        types = [_p.zero_tangent(jax.typeof(o)).aval for o in outs]
+        return outs, linear(tangent_of(fun, at, len(primals)), primals, moving, types)
 
     def of(*moving):
         full = list(primals)
@@ -214,7 +220,7 @@ def _jvp_of_part(op: Op, part: str, primals, tangents, /, *, call: Call, **param
             full[i] = x
         return fun(*full)
 
-    return jax.jvp(of, [primals[i] for i in at], [tangents[i] for i in at])
+    return jax.jvp(of, [primals[i] for i in at], moving)
 
 
 def _transpose_linear(op: Op, cotangents, /, *operands, call: Call, **params):

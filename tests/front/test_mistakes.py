@@ -44,7 +44,7 @@ def test_an_unknown_pass_is_refused_with_those_that_there_are():
         with pytest.raises(errors.PassError, match=r"magic(.|\n)*inline"):
             tilejax.jit(double, passes=passes)
     with pytest.raises(errors.PassError, match="passes=3"):
-        tilejax.jit(double, passes=3)
+        tilejax.jit(double, passes=3)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_pass_that_breaks_the_program_is_refused():

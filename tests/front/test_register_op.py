@@ -355,11 +355,7 @@ CALLS = {
         errors.ShapeError,
         "unexpected keyword argument 'force'",
     ),
-    "a parameter with a name of ours": (
-        lambda op: op(X, W, call=1),
-        errors.ParameterError,
-        "can be named 'call'",
-    ),
+    "named call": (lambda op: op(X, W, call=1), errors.ParameterError, "'call'"),
     "a string array": (
         lambda op: op(np.array(["a"]), W),
         errors.DTypeError,

@@ -133,6 +133,22 @@ def typed(aval: ShapedArray, mesh, spec: Sequence, varying: frozenset) -> Shaped
     )
 
 
+def is_explicit(avals: Sequence[ShapedArray]) -> bool:
+    """Tell whether any of the values is sharded over axes in Explicit mode."""
+    mesh = mesh_of(avals)
+    if mesh is None or not mesh.explicit_axes:
+        return False
+    return any(entry is not None for aval in avals for entry in spec_of(aval))
+
+
+def with_front(aval: ShapedArray, lead: ShapedArray) -> ShapedArray:
+    """Return the type with the first dimension of `lead` in front, as sharded."""
+    shape = (lead.shape[0], *aval.shape)
+    longer = ShapedArray(shape, aval.dtype, weak_type=aval.weak_type)
+    spec = (spec_of(lead)[0], *spec_of(aval))
+    return typed(longer, mesh_of([aval, lead]), spec, varying_of([aval]))
+
+
 def match_varying(*operands):
     """Make all operands vary over the same manual axes, as JAX's own calls do."""
     return core.auto_insert_reshard(*operands)
