@@ -1,123 +1,88 @@
-"""Scratch memory of workers, as LLVM IR: one table for all kernels of the process.
+"""Scratch memory of one unit of work, laid out while code is generated."""
 
-A worker takes the first free arena and grows it to what its kernel needs, so there are
-never more arenas than workers at once, nor larger ones than the largest kernel's.
-"""
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 
-from string import Template
+from tilejax.lowering.cpu.access import View, dense_strides
+from tilejax.lowering.cpu.module import Function
+from tilejax.lowering.cpu.types import itemsize
 
-SLOTS = 64
-HUGE = 2**21
-KEPT = 2**28
-"""Larger arenas are given back after use: they pay for their page faults."""
-
-_TEXT = Template("""
-%Arena = type { i64, ptr, i64, ptr, [32 x i8] } ; taken, allocation, bytes, memory
-@arenas = internal global [$slots x %Arena] zeroinitializer, align 64
-
-declare ptr @malloc(i64)
-declare void @free(ptr)
-$declare_advise
-
-; Returns an arena of at least so many bytes, null if there is no memory.
-define internal ptr @acquire(i64 %bytes) {
-entry:
-  br label %look
-look:
-  %slot = phi i64 [0, %entry], [%next, %taken]
-  %found = getelementptr [$slots x %Arena], ptr @arenas, i64 0, i64 %slot
-  %claim = cmpxchg ptr %found, i64 0, i64 1 acquire monotonic
-  %won = extractvalue {i64, i1} %claim, 1
-  br i1 %won, label %mine, label %taken
-taken:
-  %next = add i64 %slot, 1
-  %more = icmp ult i64 %next, $slots
-  br i1 %more, label %look, label %beyond
-beyond: ; more workers than slots: one for this once, told by its 2
-  %once = call ptr @malloc(i64 64)
-  %nothing = icmp eq ptr %once, null
-  br i1 %nothing, label %none, label %blank
-blank:
-  store %Arena { i64 2, ptr null, i64 0, ptr null, [32 x i8] zeroinitializer }, ptr %once
-  br label %mine
-mine:
-  %arena = phi ptr [%found, %look], [%once, %blank]
-  %allocation = getelementptr %Arena, ptr %arena, i32 0, i32 1
-  %size = getelementptr %Arena, ptr %arena, i32 0, i32 2
-  %memory = getelementptr %Arena, ptr %arena, i32 0, i32 3
-  %have = load i64, ptr %size
-  %enough = icmp uge i64 %have, %bytes
-  br i1 %enough, label %give, label %grow
-grow:
-  %old = load ptr, ptr %allocation
-  call void @free(ptr %old)
-  %huge = icmp uge i64 %bytes, $huge
-  %unit = select i1 %huge, i64 $huge, i64 4096
-  %short = sub i64 %unit, 1
-  %mask = sub i64 0, %unit
-  %up = add i64 %bytes, %short
-  %whole = and i64 %up, %mask
-  %total = add i64 %whole, %unit
-  %new = call ptr @malloc(i64 %total)
-  %failed = icmp eq ptr %new, null
-  %got = select i1 %failed, i64 0, i64 %whole
-  store ptr %new, ptr %allocation
-  store i64 %got, ptr %size
-  br i1 %failed, label %fail, label %align
-align:
-  %address = ptrtoint ptr %new to i64
-  %past = add i64 %address, %short
-  %at = and i64 %past, %mask
-  %skip = sub i64 %at, %address
-  %aligned = getelementptr i8, ptr %new, i64 %skip
-  store ptr %aligned, ptr %memory
-  br i1 %huge, label %advise, label %give
-advise:
-  $advise
-  br label %give
-fail:
-  call void @release(ptr %arena)
-  br label %none
-none:
-  ret ptr null
-give:
-  ret ptr %arena
-}
-
-define internal void @release(ptr %arena) {
-entry:
-  %kind = load i64, ptr %arena
-  %once = icmp eq i64 %kind, 2
-  %allocation = getelementptr %Arena, ptr %arena, i32 0, i32 1
-  %size = getelementptr %Arena, ptr %arena, i32 0, i32 2
-  %bytes = load i64, ptr %size
-  %large = icmp ugt i64 %bytes, $kept
-  %give = or i1 %once, %large
-  br i1 %give, label %back, label %keep
-back:
-  %old = load ptr, ptr %allocation
-  call void @free(ptr %old)
-  store ptr null, ptr %allocation
-  store i64 0, ptr %size
-  br i1 %once, label %forget, label %keep
-forget:
-  call void @free(ptr %arena)
-  ret void
-keep:
-  store atomic i64 0, ptr %arena release, align 8
-  ret void
-}
-""")
+LINE = 64
+"""Bytes of a cache line."""
 
 
-def arena_text(triple: str) -> str:
-    """Return the functions `@acquire` and `@release` for a platform."""
-    linux = "linux" in triple
-    return _TEXT.substitute(
-        slots=SLOTS,
-        huge=HUGE,
-        kept=KEPT,
-        # MADV_HUGEPAGE: where the system leaves huge pages to those who ask.
-        declare_advise="declare i32 @madvise(ptr, i64, i32)" if linux else "",
-        advise="call i32 @madvise(ptr %aligned, i64 %whole, i32 14)" if linux else "",
-    )
+class Arena:
+    """A stack of tiles in `%arena`; what a scope took is free again after it.
+
+    **Arguments:**
+
+    - `function`: whose code addresses the tiles.
+    """
+
+    def __init__(self, function: Function):
+        self.function = function
+        self.top = 0
+        self.peak = 0
+        self._storages = count(1)
+
+    def storage(self) -> int:
+        """Return a new number for memory that nothing else shares."""
+        return next(self._storages)
+
+    def tile(self, shape, dtype: str, *, dense: bool = False) -> View:
+        """Reserve a tile.
+
+        Rows are padded to whole vectors, and to an odd number of cache lines so that
+        rows do not fall into the same cache set; a `dense` tile has none between them.
+        """
+        shape = tuple(shape)
+        strides = dense_strides(shape) if dense else self._padded(shape, dtype)
+        extent = max(
+            [s * t for s, t in zip(shape, strides, strict=True)] or [1], default=1
+        )
+        vector = self.function.module.host.lanes * itemsize(dtype)
+        size = extent * itemsize(dtype) + (vector if dense else 0)
+        pointer = self.reserve(size)
+        return View(
+            pointer,
+            dtype,
+            shape,
+            strides,
+            self.storage(),
+            (None,) * len(shape),
+            padded=not dense,
+        )
+
+    def reserve(self, size: int) -> str:
+        """Reserve bytes that start a cache line; return their address."""
+        offset = -(-self.top // LINE) * LINE
+        self.top = offset + size
+        self.peak = max(self.peak, self.top)
+        return self.function.at_entry(
+            f"getelementptr i8, ptr %arena, i64 {offset}", "t"
+        )
+
+    def _padded(self, shape, dtype: str) -> tuple[int, ...]:
+        line = LINE // itemsize(dtype)
+        unit = max(line, self.function.module.host.lanes)
+        wide = [d for d, size in enumerate(shape) if size != 1]
+        lane = wide[-1] if wide else len(shape) - 1
+        strides, step = [0] * len(shape), 1
+        for d in reversed(range(len(shape))):
+            strides[d] = step
+            if d == lane:
+                row = -(-shape[d] // unit) * unit
+                if len(wide) > 1 and (row // line) % 2 == 0:
+                    row += line
+                step *= row
+            elif d < lane:
+                step *= shape[d]
+        return tuple(strides)
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Free what is reserved inside of the `with` at its end."""
+        top = self.top
+        yield
+        self.top = top

@@ -32,8 +32,8 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from tilejax.lowering.cpu.module import Function, Module
 from tilejax.lowering.cpu.abi import BLOCK, LAYOUT
+from tilejax.lowering.cpu.module import Function, Module
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Launch:
       out to be zero or less: then nothing runs.
     - `parallel`: whether the indices of each dimension may run at the same time.
     - `arena_bytes`: scratch of a unit.
-    - `step_ns`: an estimate of how long a step takes, in nanoseconds; 0 if unknown. Work
-      that is worth no second thread stays on the caller's, and short units are claimed
-      several at once. Unknown work is shared out unit by unit.
+    - `step_ns`: an estimate of how long a step takes, in nanoseconds; 0 if unknown.
+      Work that is worth no second thread stays on the caller's, and short units are
+      claimed several at once. Unknown work is shared out unit by unit.
     - `output_bytes`: of each output; from 8 MiB on, huge pages are asked for.
     - `uses_amx`: each worker loads the tile configuration: eight tiles of 16 rows of 64
       bytes.

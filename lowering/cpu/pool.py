@@ -9,7 +9,7 @@ thread, a busy pool and handlers inside handlers cannot hang.
 from string import Template
 
 from tilejax.lowering.cpu import abi
-from tilejax.lowering.cpu.arena import HUGE, arena_text
+from tilejax.lowering.cpu.scratch import HUGE, scratch_text
 
 SHARE_NS = 20_000
 """The least work that is worth waking a thread for."""
@@ -275,7 +275,7 @@ def pool_text(triple: str) -> str:
     }
     templates = (_WORKER, _THREADS)
     text = [template.substitute(names) for template in templates]
-    return "\n".join([_DECLARATIONS, declaration, arena_text(triple), *text])
+    return "\n".join([_DECLARATIONS, declaration, scratch_text(triple), *text])
 
 
 def offsets() -> dict[str, int]:

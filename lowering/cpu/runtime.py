@@ -10,7 +10,7 @@ from pathlib import Path
 import jaxlib
 import llvmlite.binding as llvm
 
-from tilejax.lowering.cpu import arena, compile
+from tilejax.lowering.cpu import compile, scratch
 from tilejax.lowering.cpu.call import call_text
 from tilejax.lowering.cpu.host import detect
 from tilejax.lowering.cpu.pool import pool_text
@@ -51,7 +51,7 @@ def allowed_threads() -> int:
 def runtime_text() -> str:
     """Return the runtime as LLVM IR."""
     triple = detect().triple
-    shared = call_text(triple, interface_version(), arena.HUGE)
+    shared = call_text(triple, interface_version(), scratch.HUGE)
     return pool_text(triple) + shared
 
 
