@@ -106,10 +106,15 @@ def attention(
     )
     grid = make_grid(operands, rule, "bhgqk", 1, interpret)
     depth = operands.v.shape[3]
+    # What a query gets that sees nothing. The kernel needs no pass over all keys for it
+    # then, and skips tiles all the same.
+    mean = None
+    if rule.spreads:
+        mean = jnp.mean(operands.v.astype(dtype), axis=2, keepdims=True)
     out = grid.call(
         _kernel,
         "attention",
-        inputs=grid.inputs(operands),
+        inputs={**grid.inputs(operands), "mean": grid.head(mean)},
         outputs={
             "o": grid.query(jax.ShapeDtypeStruct((*shape[:3], depth), q.dtype)),
             "lse": grid.statistic(jax.ShapeDtypeStruct(shape[:3], dtype)),
@@ -146,7 +151,9 @@ def make_rule(
         window=window,
         soft_cap=soft_cap,
         uniform=masked_rows == "uniform",
-        masked=operands.mask is not None or operands.q_segments is not None,
+        masked=any(
+            x is not None for x in (operands.bias, operands.mask, operands.q_segments)
+        ),
         precision=precision,
     )
 
@@ -172,10 +179,6 @@ def with_depth(operands: SimpleNamespace) -> SimpleNamespace:
 
 def _kernel(step, ref):
     rule, row, column = step.rule, step.row, step.column
-    dtype = ref.sums.dtype
-    # What a hidden score becomes. If queries that see nothing are to attend to all keys
-    # alike, it is a number so low that one visible key drowns it; else it is -inf.
-    hidden = float(jnp.finfo(dtype).max) * -0.7 if rule.spreads else -jnp.inf
 
     @pl.when(step.first)
     def _():
@@ -186,7 +189,7 @@ def _kernel(step, ref):
     @step.when_needed
     def _():
         score, _ = scores(rule, ref)
-        score = select(visible(rule, ref, row, column), score, hidden)
+        score = select(visible(rule, ref, row, column), score, -jnp.inf)
         score = select(real(rule, None, column), score, -jnp.inf)
         weights, ref.maximum[...], ref.total[...], shrink = online_step(
             score, ref.maximum[...], ref.total[...]
@@ -198,8 +201,9 @@ def _kernel(step, ref):
     @pl.when(step.last)
     def _():
         maximum, total = ref.maximum[...], ref.total[...]
-        blind = maximum <= hidden
-        if not rule.spreads:
-            total = jnp.where(blind, 1.0, total)
-        ref.o[...] = (ref.sums[...] / total).astype(ref.o.dtype)
+        blind = maximum == -jnp.inf
+        o = ref.sums[...] / jnp.where(blind, 1.0, total)
+        if ref.mean is not None:
+            o = jnp.where(blind, ref.mean[...], o)
+        ref.o[...] = o.astype(ref.o.dtype)
         ref.lse[...] = jnp.where(blind, -jnp.inf, log_sum(maximum, total))

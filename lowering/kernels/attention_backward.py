@@ -14,15 +14,17 @@ from tilejax.lowering.kernels.attention import (
     make_rule,
     with_depth,
 )
-from tilejax.lowering.kernels.attention_rule import (
-    NN,
-    NT,
-    TN,
-    real,
-    scores,
-    select,
-    visible,
+from tilejax.lowering.kernels.attention_rule import NN, TN
+from tilejax.lowering.kernels.attention_tile import (
+    STATISTICS,
+    changes,
+    divisor,
+    inputs,
+    seen_scores,
+    statistics,
+    tile,
 )
+from tilejax.lowering.kernels.online import online_step
 from tilejax.lowering.kernels.tiles import accumulator
 
 
@@ -50,17 +52,22 @@ def attention_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | None]:
     """Compute the cotangents of the floating operands of `attention`.
 
-    With weights `p = exp(score - lse)` and `delta = sum(do * o) - dlse`, a score has
-    the cotangent `ds = p * (do @ v.T - delta)`; from it `dq = scale * ds @ k`,
+    With the weights p and `delta = sum(do * o) - dlse`, a score has the cotangent
+    `ds = p * (do @ v.T - delta)`; from it `dq = scale * ds @ k`,
     `dk = scale * ds.T @ q`, `dbias = ds` (summed where the bias was broadcast), and
     `dv = p.T @ do`. With a soft cap, dq and dk see `ds` times its derivative. One
     kernel gives dq, one dk and dv, one dbias: what is not asked for is not computed,
     and nothing of the size of the scores is kept unless it is dbias.
 
+    `p` is `exp(score - lse)`, but not computed so: next to scores of -1e9, as a bias
+    gives that hides all keys, the logarithm in `lse` is lost to rounding. The kernel
+    that gives dq also finds each row's maximum and sum, online as the forward pass
+    does; it walks whole rows and dq is linear in p, so that the sum divides it last.
+
     **Arguments:**
 
     - `q`, `k`, `v`, `bias`, `mask`, `q_segments`, `kv_segments`: As of `attention`.
-    - `o`, `lse`: Its results.
+    - `o`, `lse`: Its results; `lse` is read for the queries that see nothing.
     - `do`, `dlse`: Their cotangents.
     - The parameters of `attention`.
 
@@ -93,85 +100,62 @@ def attention_backward(
             q_segments=q_segments,
             kv_segments=kv_segments,
             do=do,
-            lse=lse.astype(dtype),
+            lse=lse,
             delta=jnp.sum(products, axis=3) - dlse.astype(dtype),
         )
     )
     rule = make_rule(
         operands, scale, causal, window, soft_cap, masked_rows, precision, config
     )
-    dq = _query_gradient(operands, rule, interpret).reshape(operands.q.shape)
+    dq, found = _query_gradient(operands, rule, interpret)
+    operands = SimpleNamespace(**vars(operands), **found)
     dk, dv = _key_gradients(operands, rule, interpret)
     dbias = None if bias is None else _bias_gradient(operands, rule, interpret)
     return dq[..., : q.shape[3]], dk[..., : k.shape[3]], dv[..., : v.shape[3]], dbias
 
 
-def _inputs(grid, operands):
-    return {
-        **grid.inputs(operands),
-        "do": grid.query(operands.do),
-        "lse": grid.statistic(operands.lse),
-        "delta": grid.statistic(operands.delta),
-    }
-
-
-def _tile(step, ref):
-    """Return the weights of a tile, `ds`, and `ds` before the soft cap.
-
-    All are zero, whatever garbage the arrays end in, at pairs that are hidden or not
-    real, except that weights of a query that sees nothing are uniform where asked for.
-    """
-    rule, row, column = step.rule, step.row, step.column
-    score, slope = scores(rule, ref)
-    is_real = real(rule, row, column)
-    seen = visible(rule, ref, row, column)
-    if seen is None or is_real is None:
-        both = is_real if seen is None else seen
-    else:
-        both = seen & is_real
-    lse = ref.lse[...]
-    # A query that sees no key has lse = -inf, and every score of its must stay hidden.
-    weights = jnp.exp(score - lse)
-    live = lse != -jnp.inf
-    both = live if both is None else both & live
-    weights = jnp.where(both, weights, 0.0)
-    change = rule.dot(ref.do[...], step.real_keys(ref.v[...]), NT) - ref.delta[...]
-    ds = jnp.where(both, weights * change, 0.0)
-    raw = ds if slope is None else jnp.where(both, ds * slope, 0.0)
-    if rule.spreads:
-        blind = lse == -jnp.inf
-        share = select(is_real, jnp.full_like(weights, 1.0 / rule.keys), 0.0)
-        weights = jnp.where(blind, share, weights)
-    return weights, ds, raw
-
-
 def _query_kernel(step, ref):
+    # The statistics stay in their output blocks while a row of tiles is walked.
     @pl.when(step.first)
     def _():
         ref.sums[...] = jnp.zeros_like(ref.sums)
+        ref.maximum[...] = jnp.full_like(ref.maximum, -jnp.inf)
+        ref.total[...] = jnp.zeros_like(ref.total)
 
     @step.when_needed
     def _():
-        _, _, raw = _tile(step, ref)
+        score, slope, both = seen_scores(step, ref)
+        weights, ref.maximum[...], ref.total[...], shrink = online_step(
+            score, ref.maximum[...], ref.total[...]
+        )
+        _, raw = changes(step, ref, weights, slope, both)
         keys = step.real_keys(ref.k[...])
-        ref.sums[...] += step.rule.dot(raw.astype(keys.dtype), keys, NN)
+        added = step.rule.dot(raw.astype(keys.dtype), keys, NN)
+        ref.sums[...] = ref.sums[...] * shrink + added
 
     @pl.when(step.last)
     def _():
-        ref.dq[...] = (ref.sums[...] * step.rule.scale).astype(ref.dq.dtype)
+        dq = ref.sums[...] * (step.rule.scale / divisor(ref.total[...]))
+        ref.dq[...] = dq.astype(ref.dq.dtype)
 
 
 def _query_gradient(operands, rule, interpret):
+    """Return dq, and the statistics of each row."""
     grid = make_grid(operands, rule, "bhgqk", 1, interpret)
-    q = operands.q
-    block = (rule.tile_queries, q.shape[3])
-    return grid.call(
+    q, dtype = operands.q, accumulator(operands.q.dtype)
+    statistic = jax.ShapeDtypeStruct(q.shape[:3], dtype)
+    out = grid.call(
         _query_kernel,
         "attention_dq",
-        inputs=_inputs(grid, operands),
-        outputs={"dq": grid.query(jax.ShapeDtypeStruct(q.shape, q.dtype))},
-        scratch={"sums": pltpu.VMEM(block, accumulator(q.dtype))},
-    ).dq
+        inputs=inputs(grid, operands),
+        outputs={
+            "dq": grid.query(jax.ShapeDtypeStruct(q.shape, q.dtype)),
+            **{name: grid.statistic(statistic) for name in STATISTICS},
+        },
+        scratch={"sums": pltpu.VMEM((rule.tile_queries, q.shape[3]), dtype)},
+    )
+    found = {name: getattr(out, name).reshape(q.shape[:3]) for name in STATISTICS}
+    return out.dq.reshape(q.shape), found
 
 
 def _key_kernel(step, ref):
@@ -179,10 +163,12 @@ def _key_kernel(step, ref):
     def _():
         ref.k_sums[...] = jnp.zeros_like(ref.k_sums)
         ref.v_sums[...] = jnp.zeros_like(ref.v_sums)
+        if ref.shared is not None:
+            ref.v_sums[...] += ref.shared[...]
 
     @step.when_needed
     def _():
-        weights, _, raw = _tile(step, ref)
+        weights, _, raw = tile(step, ref)
         do = step.real_queries(ref.do[...])
         queries = step.real_queries(ref.q[...])
         ref.v_sums[...] += step.rule.dot(weights.astype(do.dtype), do, TN)
@@ -199,10 +185,15 @@ def _key_gradients(operands, rule, interpret):
     grid = make_grid(operands, rule, "bhkgq", 2, interpret)
     k, v = operands.k, operands.v
     dtype = accumulator(k.dtype)
+    shared = _shared(operands, rule, dtype) if rule.spreads else None
     out = grid.call(
         _key_kernel,
         "attention_dkv",
-        inputs=_inputs(grid, operands),
+        inputs={
+            **inputs(grid, operands),
+            **statistics(grid, operands),
+            "shared": grid.head(shared),
+        },
         outputs={
             "dk": grid.key(jax.ShapeDtypeStruct(k.shape, k.dtype)),
             "dv": grid.key(jax.ShapeDtypeStruct(v.shape, v.dtype)),
@@ -215,6 +206,15 @@ def _key_gradients(operands, rule, interpret):
     return out.dk, out.dv
 
 
+def _shared(operands, rule, dtype):
+    """Sum what each value gets from queries that see nothing: the same for all."""
+    do, k = operands.do, operands.k
+    blind = (operands.lse == -jnp.inf)[..., None]
+    do = jnp.where(blind, do.astype(dtype), 0.0)
+    do = do.reshape(*k.shape[:2], -1, do.shape[3])
+    return jnp.sum(do, axis=2, keepdims=True) / rule.keys
+
+
 def _bias_kernel(step, ref):
     @pl.when(step.first)
     def _():
@@ -222,7 +222,7 @@ def _bias_kernel(step, ref):
 
     @step.when_needed
     def _():
-        ref.sums[...] += _tile(step, ref)[1]
+        ref.sums[...] += tile(step, ref)[1]
 
     @pl.when(step.last)
     def _():
@@ -241,7 +241,7 @@ def _bias_gradient(operands, rule, interpret):
     dbias = grid.call(
         _bias_kernel,
         "attention_dbias",
-        inputs=_inputs(grid, operands),
+        inputs={**inputs(grid, operands), **statistics(grid, operands)},
         outputs={"dbias": grid.score(jax.ShapeDtypeStruct(bias.shape, bias.dtype))},
         scratch={
             "sums": pltpu.VMEM(

@@ -113,6 +113,12 @@ class Grid:
         """Pair an array (batch, key heads, keys, depth) with its blocks."""
         return x, self.block((None, None, self.rule.tile_keys, x.shape[3]), "bhk.")
 
+    def head(self, x: jax.Array | None) -> Pair:
+        """Pair an array (batch, key heads, 1, depth) with its blocks, a head each."""
+        if x is None:
+            return None, None
+        return x, self.block((None, None, 1, x.shape[3]), "bh..")
+
     def score(self, x: jax.Array | jax.ShapeDtypeStruct | None) -> Pair:
         """Pair a (batch or 1, query heads or 1, queries, keys) with its blocks."""
         if x is None:

@@ -20,8 +20,8 @@ class Rule:
     """What turns a query and a key into a score, and the sizes of both.
 
     `queries` and `keys` are how many there are, `tile_queries` and `tile_keys` how many
-    are in a tile. `masked` says that operands (mask, segments) hide keys too, so that
-    nothing is known before they are read.
+    are in a tile. `masked` says that operands (bias, mask, segments) may hide keys too,
+    so that nothing is known before they are read.
     """
 
     queries: int
@@ -53,15 +53,14 @@ class Rule:
         """Whether some query may see no key and must then attend to all alike.
 
         Without operands that hide keys, a query sees key 0 at least unless its window
-        starts behind the last key. Where none can be blind, "uniform" asks for nothing
-        and tiles may be skipped.
+        starts behind the last key. Where none can be blind, "uniform" asks for nothing.
         """
         behind = self.left is not None and self.queries - self.left > self.keys
         return self.uniform and (self.masked or behind)
 
     def needed(self, row: jax.Array | int, column: jax.Array | int) -> Any:
         """Return whether tile (row, column) has a pair that is seen; `None`: surely."""
-        if self.spreads or (self.left is None and self.right is None):
+        if self.left is None and self.right is None:
             return None
         first_query, first_key = row * self.tile_queries, column * self.tile_keys
         tests = []
