@@ -43,3 +43,15 @@ class CheckpointError(TileJAXError, ValueError):
 
 class ArgumentError(TileJAXError, TypeError):
     """An argument that cannot be traced, hashed or bound to the function."""
+
+
+class UnsupportedKernel(TileJAXError, NotImplementedError):
+    """A kernel that holds something for which a target's compiler has no code."""
+
+
+class KernelFault(TileJAXError, RuntimeError):
+    """A kernel that, checked, read or wrote what it must not."""
+
+
+class StaticArgumentError(ArgumentError, ValueError):
+    """A static argument that cannot be hashed."""

@@ -1,0 +1,237 @@
+"""Rules of the operations that read and write references."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tilejax.lowering.cpu.access import View, load, store
+from tilejax.lowering.cpu.elementwise import OPS
+from tilejax.lowering.cpu.shaping import part_of
+from tilejax.lowering.cpu.strides import reshaped_strides
+from tilejax.lowering.cpu.tiles import Load, Picked, Scalar, Tile
+from tilejax.lowering.cpu.types import Elt, dtype_name
+from tilejax.lowering.tile.build import indexed_shape
+from tilejax.lowering.tile.program import Op, Span, Value
+
+if TYPE_CHECKING:
+    from tilejax.lowering.cpu.emit import Emitter
+
+RULES: dict[str, Callable] = {}
+
+
+def _rule(kind: str) -> Callable:
+    def add(rule: Callable) -> Callable:
+        RULES[kind] = rule
+        return rule
+
+    return add
+
+
+def _part(e: "Emitter", view: View, index: Sequence) -> View:
+    """The part of a view that an index of spans and scalars names."""
+    starts, shape, strides, limits = [], [], [], []
+    n_starts = [
+        e.index(entry.start if isinstance(entry, Span) else entry) for entry in index
+    ]
+
+    def emit(n):
+        for entry, start, stride, limit in zip(
+            index, n_starts, view.strides, view.limits, strict=True
+        ):
+            starts.append((start, False))
+            if not isinstance(entry, Span):
+                continue
+            shape.append(entry.size)
+            strides.append(stride * entry.stride)
+            limits.append(_left(n, limit, start, entry.stride))
+        return view.address(n, view.offset(n, starts))
+
+    whole = all(
+        isinstance(entry, Span) and entry.start == 0 and entry.stride == 1
+        and entry.size == size
+        for entry, size in zip(index, view.shape, strict=True)
+    )  # fmt: skip
+    if whole:
+        return view
+    pointer = e.straight(emit)
+    return part_of(view, pointer, shape, strides, limits)
+
+
+def _left(n, limit, start, stride: int):
+    """How many elements from a start on are inside of the array."""
+    if limit is None:
+        return None
+    rest = n.add_index(limit, n.mul_index(start, -1))
+    if stride == 1 or isinstance(rest, int):
+        return -(-rest // stride) if isinstance(rest, int) else rest
+    room = n.add_index(rest, stride - 1)
+    return n.emit(f"sdiv i64 {room}, {stride}", room)
+
+
+def _is_array(entry) -> bool:
+    return isinstance(entry, Value) and bool(entry.shape)
+
+
+def _access(e: "Emitter", op: Op, mask, other) -> Load | Picked:
+    index, view = op.params["index"], e.view(op.inputs[0])
+    mask, other = (None if x is None else e.tile(x) for x in (mask, other))
+    if not any(map(_is_array, index)):
+        return Load(_part(e, view, index), mask, other)
+    shape = indexed_shape(index)
+    lead = len(shape) - sum(isinstance(entry, Span) for entry in index)
+    entries, dim = [], lead
+    for entry in index:
+        if isinstance(entry, Span):
+            entries.append((e.index(entry.start), dim, entry.stride))
+            dim += 1
+        elif isinstance(entry, Value):
+            entries.append(e.tile(entry))
+        else:
+            entries.append(Scalar(Elt(str(entry), "int32")))
+    if view.is_ragged:
+        raise e.refuse("an array of indices into a block that may pass the array's end")
+    return Picked(view, entries, shape[:lead], shape, mask, other)
+
+
+@_rule("load")
+def _load(e: "Emitter", op: Op) -> Sequence[Tile]:
+    found = _access(e, op, op.inputs[1], op.inputs[2])
+    return [found if op.outputs[0].shape else e.number(found)]
+
+
+@_rule("store")
+def _store(e: "Emitter", op: Op) -> Sequence[Tile]:
+    value, mask = e.tile(op.inputs[1]), op.inputs[2]
+    target = _access(e, op, mask, None)
+    if isinstance(target, Picked):
+        value = e.without_dots(value)
+        if target.source.storage in value.reads:
+            value = e.keep(value)
+        lane = len(target.shape) - 1 if target.shape else None
+        lanes = [*value.lanes, *(target.mask.lanes if target.mask else ())]
+        if any(x == 0 for x in lanes):
+            lane = None
+        e.each(
+            target.shape,
+            lane,
+            lambda n, places, tail: target.put(n, places, value.at(n, places, tail), tail),
+        )
+    else:
+        e.put(target.view, value, target.mask)
+    return []
+
+
+@_rule("view")
+def _view(e: "Emitter", op: Op) -> Sequence[View]:
+    ref, (out,), p = op.inputs[0], op.outputs, op.params
+    view = e.view(ref)
+    if "index" in p:
+        return [_part(e, view, p["index"])]
+    if "transpose" in p:
+        shape, strides, limits = (
+            [x[d] for d in p["transpose"]]
+            for x in (view.shape, view.strides, view.limits)
+        )
+        return [part_of(view, view.pointer, shape, strides, limits)]
+    if "bitcast" in p:
+        return [replace(view, dtype=dtype_name(out.dtype))]
+    strides = None if view.is_ragged else reshaped_strides(view, out.shape)
+    if strides is None:
+        raise e.refuse("a reshape of a reference whose rows are apart")
+    return [part_of(view, view.pointer, out.shape, strides)]
+
+
+@_rule("allocate")
+def _allocate(e: "Emitter", op: Op) -> Sequence[View]:
+    (ref,) = op.outputs
+    return [scratch(e, ref)]
+
+
+def scratch(e: "Emitter", ref) -> View:
+    """Reserve the memory of a reference; a semaphore is a counter that starts at 0."""
+    view = e.arena.tile(ref.shape, dtype_name(ref.dtype), dense=True)
+    return view
+
+
+@_rule("copy")
+def _copy(e: "Emitter", op: Op) -> Sequence[Tile]:
+    source, target = (e.view(x) for x in op.inputs)
+    e.put(target, Load(source))
+    return []
+
+
+_ATOMIC = {
+    "add": "add", "fadd": "add", "max": "max", "min": "min", "and": "and", "or": "or",
+    "xor": "xor",
+}  # fmt: skip
+
+
+@_rule("atomic")
+def _atomic(e: "Emitter", op: Op) -> Sequence[Tile]:
+    """One element after the other, so that two lanes may meet in one place."""
+    target = _access(e, op, op.inputs[2], None)
+    value, name = e.tile(op.inputs[1]), op.params["op"]
+    (out,) = op.outputs
+    old = e.arena.tile(out.shape, dtype_name(out.dtype))
+
+    def one(n, places, tail):
+        update = value.at(n, places, tail)
+        if isinstance(target, Picked):
+            before = target.compute(n, places, tail)
+            after = _combined(e, n, name, before, update)
+            target.put(n, places, after, tail)
+        else:
+            mask = target.mask and target.mask.at(n, places, tail)
+            before = load(n, target.view, places, mask)
+            after = _combined(e, n, name, before, update)
+            store(n, target.view, places, after, mask)
+        store(n, old, places, before)
+
+    e.each(out.shape, None, one)
+    return [Load(old) if out.shape else e.number(Load(old))]
+
+
+def _combined(e: "Emitter", n, name: str, before: Elt, update: Elt) -> Elt:
+    if name in ("xchg", "exch"):
+        return update
+    if name not in _ATOMIC:
+        raise e.refuse(f"an atomic {name}")
+    return OPS[_ATOMIC[name]](n, [before, update], before.dtype)
+
+
+@_rule("compare_exchange")
+def _compare_exchange(e: "Emitter", op: Op) -> Sequence[Tile]:
+    view = e.view(op.inputs[0])
+    expected, value = (e.scalar(x) for x in op.inputs[1:3])
+    places = [(0, False)] * len(view.shape)
+
+    def emit(n):
+        before = load(n, view, places)
+        same = OPS["eq"](n, [before, expected], "bool")
+        store(n, view, places, n.select(same, value, before))
+        return before
+
+    return [Scalar(e.straight(emit))]
+
+
+def _add_to_semaphore(e: "Emitter", op: Op, sign: int) -> Sequence[Tile]:
+    view, amount = e.view(op.inputs[0]), e.scalar(op.inputs[1])
+    places = [(0, False)] * len(view.shape)
+
+    def emit(n):
+        instruction = "add" if sign > 0 else "sub"
+        store(n, view, places, n.binary(instruction, load(n, view, places), amount))
+
+    e.straight(emit)
+    return []
+
+
+@_rule("signal")
+def _signal(e: "Emitter", op: Op) -> Sequence[Tile]:
+    return _add_to_semaphore(e, op, 1)
+
+
+@_rule("wait")
+def _wait(e: "Emitter", op: Op) -> Sequence[Tile]:
+    """Steps run one after the other, so what is waited for has happened."""
+    return _add_to_semaphore(e, op, -1)

@@ -1,0 +1,49 @@
+"""How JAX lowers a Pallas call for the CPU: to a kernel compiled here."""
+
+import threading
+
+from tilejax._jax import pallas
+from tilejax.errors import UnsupportedKernel
+from tilejax.lowering.cpu import ffi
+from tilejax.lowering.cpu.driver import Launch
+from tilejax.lowering.cpu.host import Host, detect
+from tilejax.lowering.cpu.kernel import build
+from tilejax.lowering.tile.normal import normalise
+from tilejax.lowering.tile.program import TileProgram
+from tilejax.lowering.tile.text import as_text
+
+_MADE: dict[tuple[str, Host], tuple[str, Launch]] = {}
+_LOCK = threading.Lock()
+
+
+def tile_program(params: dict) -> TileProgram:
+    """Normalise the kernel of a `pallas_call` equation's parameters.
+
+    **Raises:** `UnsupportedKernel`.
+    """
+    try:
+        call = pallas.describe(params)
+    except pallas.NotDescribable as error:
+        name = params.get("name") or "kernel"
+        raise UnsupportedKernel(f"kernel {name}: {error} is not supported") from None
+    return normalise(call)
+
+
+def lower(ctx, *operands, **params):
+    """Lower a `pallas_call` equation to a call of its compiled kernel."""
+    program = tile_program(params)
+    target, launch = _compiled(program, detect())
+    return ffi.call(ctx, operands, target, launch)
+
+
+def _compiled(program: TileProgram, host: Host) -> tuple[str, Launch]:
+    """The same kernel reaches the rule once for every jit around it."""
+    key = (as_text(program), host)
+    with _LOCK:
+        found = _MADE.get(key)
+    if found is None:
+        module, launch = build(program, host)
+        found = ffi.register(module.text(), launch, host), launch
+        with _LOCK:
+            _MADE[key] = found
+    return found
