@@ -1,0 +1,74 @@
+"""Products of tiles: packed operands and register-blocked micro-kernels."""
+
+from tilejax.lowering.cpu.access import View
+from tilejax.lowering.cpu.arena import Arena
+from tilejax.lowering.cpu.dot.blocked import blocked
+from tilejax.lowering.cpu.dot.operand import InMemory as InMemory
+from tilejax.lowering.cpu.dot.operand import Operand as Operand
+from tilejax.lowering.cpu.dot.packed import Packed as Packed
+from tilejax.lowering.cpu.dot.packed import advance
+from tilejax.lowering.cpu.dot.unit import choose
+from tilejax.lowering.cpu.module import Function
+from tilejax.lowering.cpu.nest import Nest
+from tilejax.lowering.cpu.types import TYPES, itemsize, literal
+
+
+def emit_dot(
+    function: Function,
+    arena: Arena,
+    a: Operand,
+    b: Operand | Packed,
+    out: View,
+    *,
+    accumulate: bool,
+    precision=None,
+) -> None:
+    """Emit `out = a @ b.T`, or `out += a @ b.T`.
+
+    **Arguments:**
+
+    - `a`, `b`: operands [M, K] and [N, K] of any dtypes. They must not overlap `out`.
+    - `out`: float32, float64, int32 or uint32 [M, N]: a view with stride 1 along N that
+      is not ragged. If it is `padded`, what lies in a row's padding is overwritten.
+    - `accumulate`: whether the product is added to what `out` holds.
+    - `precision`: has no effect: float32 is never rounded to fewer digits.
+    """
+    (rows, k), columns = a.shape, b.shape[0]
+    assert b.shape[1] == k and out.shape == (rows, columns), "the shapes do not match"
+    assert not out.is_ragged and (columns == 1 or out.strides[1] == 1)
+    if rows == 0 or columns == 0:
+        return
+    if k == 0:
+        if not accumulate:
+            _clear(function, out)
+        return
+    unit = (
+        b.unit
+        if isinstance(b, Packed)
+        else choose(function.module.host, a.dtype, b.dtype, out.dtype, k)
+    )
+    blocked(function, arena, unit, a, b, out, accumulate)
+
+
+def packed_form(
+    arena: Arena, a_dtype: str, b_dtype: str, out_dtype: str, shape: tuple[int, int]
+) -> Packed:
+    """Reserve scratch for b [N, K] of products with operands of these dtypes.
+
+    `Packed.fill` emits the code that packs b; what it made serves as `b` of `emit_dot`
+    for as long as the scratch is reserved.
+    """
+    host = arena.function.module.host
+    unit = choose(host, a_dtype, b_dtype, out_dtype, shape[1])
+    packed = Packed(shape, b_dtype, unit, "")
+    size = packed.panel_bytes * -(-shape[0] // unit.width)
+    return Packed(shape, b_dtype, unit, arena.reserve(size))
+
+
+def _clear(f: Function, out: View) -> None:
+    n = Nest(f, [out.shape[0], out.shape[1]])
+    size = itemsize(out.dtype)
+    row, column = (n.index[d] if out.shape[d] > 1 else 0 for d in range(2))
+    address = advance(n, out.pointer, (row, out.strides[0] * size), (column, size))
+    n.do(f"store {TYPES[out.dtype]} {literal(0, out.dtype)}, ptr {address}")
+    n.flush()
