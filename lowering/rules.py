@@ -11,7 +11,7 @@ from jax.sharding import AbstractDevice
 from tilejax import targets
 from tilejax._jax import partition as _partition, primitives as _p
 from tilejax.errors import DeclarationError, TargetError
-from tilejax.options import current as options_in_force
+from tilejax.options import current as options_in_force, options
 from tilejax.primitives import parts
 from tilejax.primitives.call import Call, batched
 from tilejax.primitives.op import Op
@@ -133,12 +133,20 @@ def choose(
 
 def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params):
     record = _record(op, call, platform)
-    if _partition.is_partly_manual(ctx):
-        return _p.lower_plain(ctx, parts.function(op, part, call, params), values)
+    reference = parts.function(op, part, call, params)
+    off = options_in_force().kernels == "reference" or not find(op, part, record)
+    if off or _partition.is_partly_manual(ctx):
+        return _p.lower_plain(ctx, reference, values)
+
+    settings = options_in_force()  # the partitioner asks when they may be others
+
+    def chosen(avals):
+        plain = [_p.plain(a) for a in avals]
+        with options(**vars(settings)):
+            return choose(op, part, record, plain, call, params)
 
     def one(*xs):
-        plain = [_p.plain(jax.typeof(x)) for x in xs]
-        choice = choose(op, part, record, plain, call, params)
+        choice = chosen([jax.typeof(x) for x in xs])
         if choice.kernel is None:
             bare = replace(call, levels=())
             return parts.function(op, part, bare, params)(*xs)
@@ -147,8 +155,11 @@ def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params)
     fun = batched(one, call.levels)
     if _partition.is_split(ctx):
         rule = parts.rule_of(op, part, ctx.avals_in, call, params)
-        ranks = ([a.ndim for a in ctx.avals_in], [a.ndim for a in ctx.avals_out])
-        fun = _partition.split(fun, rule, ranks)
+
+        def fits(avals):
+            return chosen(parts.members(avals, call)).kernel is not None
+
+        fun = _partition.split(_partition.Forms(fun, reference, fits), rule)
     return _p.lower_plain(ctx, fun, values, _device(record))
 
 

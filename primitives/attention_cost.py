@@ -72,10 +72,10 @@ def rule(avals: Sequence[Any], params: Mapping[str, Any]) -> str:
     of the query heads.
     """
     q, k, _, bias, mask, q_segments, _ = avals
-    head = "h" if q.shape[1] == k.shape[1] else "h~" if k.shape[1] > 1 else "1"
+    head = "h" if q.shape[1] == k.shape[1] else "h*" if k.shape[1] > 1 else "1"
     places = params["causal"] or params["window"] is not None
     query = "s!" if places else "s"
-    own = "h~" if head == "h~" else "h"
+    own = "h*" if head == "h*" else "h"
     operands = [f"b {own} {query} d!", f"b {head} t! d", f"b {head} t dv!"]
     for x in (bias, mask):
         if x is not None:

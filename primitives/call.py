@@ -92,4 +92,4 @@ def batched_rule(rule: Rule, levels: Sequence[Level]) -> Rule:
             (name, *dims) if m else dims
             for dims, m in zip(results, level.outs, strict=True)
         )
-    return Rule(operands, results, rule.whole, rule.halo)
+    return replace(rule, operands=operands, results=results)

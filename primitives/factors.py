@@ -7,6 +7,7 @@ Marks:
 
 - `n!`: the factor must be whole on each device for a kernel to run (a softmax's axis);
 - `h~`: a halo: results need neighbouring elements, and the sizes may differ;
+- `h*`: sizes differ, but equal shares of them belong together (grouped heads);
 - `1`: a dimension that is no factor (of size one, or made anew);
 - `...`: leading dimensions, matched from the right, named by the declaration.
 
@@ -20,7 +21,7 @@ from functools import lru_cache
 
 from tilejax.errors import DeclarationError, ShapeError, ShardingError
 
-_NAME = re.compile(r"^([a-z][a-z0-9_]*)([!~]?)$")
+_NAME = re.compile(r"^([a-z][a-z0-9_]*)([!~*]?)$")
 _REST = "..."
 
 
@@ -33,12 +34,14 @@ class Rule:
     - `operands`, `results`: a tuple a value, a name a dimension; `"1"` is no factor.
     - `whole`: factors that must not be split for a kernel.
     - `halo`: factors whose results need neighbours.
+    - `shared`: factors whose sizes differ, equal shares of which belong together.
     """
 
     operands: tuple[tuple[str, ...], ...]
     results: tuple[tuple[str, ...], ...]
     whole: frozenset[str] = frozenset()
     halo: frozenset[str] = frozenset()
+    shared: frozenset[str] = frozenset()
 
     @property
     def reduced(self) -> frozenset[str]:
@@ -55,7 +58,8 @@ class Rule:
         return f"{show(self.operands)} -> {show(self.results)}"
 
     def _mark(self, factor: str) -> str:
-        return factor + "!" * (factor in self.whole) + "~" * (factor in self.halo)
+        marks = {"!": self.whole, "~": self.halo, "*": self.shared}
+        return factor + "".join(m for m, named in marks.items() if factor in named)
 
 
 @lru_cache(maxsize=4096)
@@ -85,7 +89,7 @@ def parse(text: str, ranks: tuple[int, ...] | None = None) -> Rule:
             f"but {len(ranks)} were given"
         )
     depth = _depths(text, operands, ranks)
-    marks: dict[str, set[str]] = {"!": set(), "~": set()}
+    marks: dict[str, set[str]] = {"!": set(), "~": set(), "*": set()}
 
     def dims(tokens: list[str], rest: int) -> tuple[str, ...]:
         names: list[str] = []
@@ -110,7 +114,7 @@ def parse(text: str, ranks: tuple[int, ...] | None = None) -> Rule:
     unknown = sorted({f for value in outs for f in value} - known - {"1"})
     if unknown:
         raise _bad(text, f"{unknown} appear in a result but in no operand (write 1)")
-    return Rule(ins, outs, frozenset(marks["!"]), frozenset(marks["~"]))
+    return Rule(ins, outs, *(frozenset(marks[m]) for m in "!~*"))
 
 
 def _values(text: str, side: str) -> list[list[str]]:
@@ -156,7 +160,7 @@ def check_sizes(name: str, rule: Rule, shapes: Sequence[tuple[int, ...]]) -> Non
                 f"'{rule}' gives it {len(dims)} dimensions"
             )
         for factor, size in zip(dims, shape, strict=True):
-            if factor == "1" or factor in rule.halo:
+            if factor == "1" or factor in rule.halo | rule.shared:
                 continue
             first, seen = sizes.setdefault(factor, (at, size))
             if seen != size:

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import jax
@@ -117,7 +118,7 @@ def gradients(op: Op, call: Call, operands: Sequence, found: Sequence) -> list:
 def rule_of(op: Op, part: str, avals: Sequence, call: Call, params: Mapping):
     """Return the factor rule of a part, `vmap`s included; None if op has none."""
     count = sum(call.given)
-    operands = [_unmapped(a, i, call) for i, a in enumerate(avals[:count])]
+    operands = members(avals[:count], call)
     plain = op.rule(operands, call, params)
     if plain is None:
         return None
@@ -126,9 +127,13 @@ def rule_of(op: Op, part: str, avals: Sequence, call: Call, params: Mapping):
     return batched_rule(plain, call.levels)
 
 
-def _unmapped(aval, at: int, call: Call):
-    depth = sum(level.ins[at] for level in call.levels)
-    return _p.ShapedArray(aval.shape[depth:], aval.dtype, weak_type=aval.weak_type)
+def members(avals: Sequence, call: Call) -> list:
+    """Return the plain types of one member of the `vmap`s, as the op is called."""
+    found = []
+    for at, a in enumerate(avals):
+        depth = sum(level.ins[at] for level in call.levels)
+        found.append(_p.ShapedArray(a.shape[depth:], a.dtype, weak_type=a.weak_type))
+    return found
 
 
 def _derived_rule(op, part, plain, operands, call, params) -> factors.Rule:
@@ -143,7 +148,7 @@ def _derived_rule(op, part, plain, operands, call, params) -> factors.Rule:
     )
     base = plain.operands + tuple(plain.results[i] for i in op.saves)
     ins, outs = (moving, floating) if part == "tangent" else (floating, moving)
-    return factors.Rule(base + ins, outs, plain.whole, plain.halo)
+    return replace(plain, operands=base + ins, results=outs)
 
 
 @lru_cache(maxsize=8192)
@@ -189,7 +194,7 @@ def _like_results(op, avals, plain, call, params) -> list:
     """A tangent is sharded as its result is."""
     count = sum(call.given)
     shapes, _ = op.signature(
-        tuple(_unmapped(a, i, call) for i, a in enumerate(avals[:count])),
+        tuple(members(avals[:count], call)),
         Call(call.given),
         params,
     )

@@ -36,15 +36,22 @@ def splittable(use: Use) -> list[str]:
 
 
 def check_split(use: Use, factor: str) -> None:
-    """Compare the results with those of two unequal parts, joined or added."""
+    """Compare the results with those of two parts, joined or added.
+
+    Unequal ones, unless equal shares are all that belongs together.
+    """
     rule = parts.rule_of(use.op, use.part, use.args, use.call, use.params)
     assert rule is not None
     run = jax.jit(parts.function(use.op, use.part, use.call, use.params))
+
+    def cut(size: int) -> list[int]:
+        return [size // 2 if factor in rule.shared else 1]
+
     halves = [
         run(
             *(
-                np.split(np.asarray(x), [1], dims.index(factor))[half]
-                if factor in dims
+                np.split(np.asarray(x), cut(x.shape[at]), at)[half]
+                if (at := dims.index(factor) if factor in dims else -1) >= 0
                 else x
                 for x, dims in zip(use.args, rule.operands, strict=True)
             )

@@ -1,11 +1,13 @@
 """Splitting one function over the devices of an automatically sharded program."""
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import jax
 from jax._src import dispatch
-from jax._src.sharding_impls import SPMDAxisContext
+from jax._src.sharding_impls import SPMDAxisContext, parse_flatten_op_sharding
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -35,11 +37,6 @@ class FactorRule(Protocol):
         """Factors whose results need neighbours."""
         ...
 
-    @property
-    def reduced(self) -> frozenset[str]:
-        """Factors that are summed over."""
-        ...
-
 
 def needs_devices(primitive) -> None:
     """Have JAX hand the mesh to the lowering of `primitive`."""
@@ -62,108 +59,158 @@ def is_partly_manual(ctx) -> bool:
 def is_split(ctx) -> bool:
     """Tell whether the partitioner will split what is lowered in this context."""
     context = ctx.module_context.axis_context
+    if isinstance(context, SPMDAxisContext):
+        manual = set(context.manual_axes)
+        if manual == set(context.mesh.axis_names):
+            return False  # split already: each device's part is what is lowered
     return (getattr(context, "num_devices", 1) or 1) > 1
 
 
-def split(fun: Callable, rule: FactorRule | None, ranks: tuple[list, list]) -> Callable:
-    """Let the partitioner split `fun(*arrays) -> list` along its factors.
+@dataclass(frozen=True)
+class Forms:
+    """Two ways to compute the same list of arrays from the same arrays.
 
     **Arguments:**
 
-    - `fun`: computes the results of one shard from one shard of the operands.
-    - `rule`: a factor that is neither whole nor a halo may be sharded; a result that
-      lacks a sharded factor is added up over it. None: everything stays whole.
-    - `ranks`: the ranks of the operands and of the results.
+    - `kernel`: computes one shard of the results from one shard of the operands.
+    - `reference`: plain JAX, which the partitioner can split by itself.
+    - `fits`: tells from the types of one shard of the operands if `kernel` takes them.
     """
-    fixed = frozenset() if rule is None else rule.whole | rule.halo
-    operands, results = _named(rule, ranks)
-    partitioned = custom_partitioning(lambda *xs: tuple(fun(*xs)))
 
-    def partition(mesh, arg_infos, result_infos):
-        axes = _axes_by_factor(operands, arg_infos, fixed)
-        _axes_by_factor(results, result_infos, fixed, axes)
+    kernel: Callable
+    reference: Callable
+    fits: Callable
 
-        def sharding(dims):
-            return NamedSharding(mesh, PartitionSpec(*(axes.get(f) for f in dims)))
 
-        summed = [
-            tuple(a for f in axes if f not in dims for a in _as_tuple(axes[f]))
-            for dims in results
-        ]
+def split(forms: Forms, rule: FactorRule | None) -> Callable:
+    """Let the partitioner run a kernel on the parts that the devices have.
 
-        def shard(*xs):
-            # the partitioner calls back under whatever mesh its caller had set
-            with neutral_mesh():
-                outs = fun(*xs)
-                return tuple(
-                    jax.lax.psum(out, names) if names else out
-                    for out, names in zip(outs, summed, strict=True)
+    XLA cannot see into a kernel, so the reference stands beside it in the program, and
+    decides where everything lies, as it would alone. Once that is known the partitioner
+    keeps one of the two, and the other is dead code: the kernel where each device can
+    run it on its part, else the reference as XLA itself has split it, with the
+    collectives that this takes.
+
+    **Arguments:**
+
+    - `forms`: both of them.
+    - `rule`: the kernel runs where no factor is sharded that is whole, a halo or `1`; a
+      result that lacks a sharded factor is added up over it. None: all are whole.
+    """
+
+    def run(*xs):
+        beside = forms.reference(*xs)
+        count = len(xs)
+
+        def partition(mesh, infos, result_infos):
+            found = _parts(mesh, rule, infos[:count], result_infos)
+            if found is None or not forms.fits(found.shards(infos[:count])):
+                lie = tuple(x.sharding for x in result_infos)
+                return (
+                    mesh,
+                    lambda *xs: xs[count:],
+                    lie,
+                    (
+                        *(x.sharding for x in infos[:count]),
+                        *lie,
+                    ),
                 )
 
-        return (
-            mesh,
-            shard,
-            tuple(sharding(d) for d in results),
-            tuple(sharding(d) for d in operands),
+            def shard(*xs):
+                # the partitioner calls back under whatever mesh its caller had set
+                with neutral_mesh():
+                    return found.added(forms.kernel(*xs[:count]))
+
+            return mesh, shard, found.results, (*found.operands, *found.results)
+
+        partitioned = custom_partitioning(lambda *xs: xs[count:])
+        partitioned.def_partition(
+            partition=partition,
+            sharding_rule=_shardy([x.ndim for x in xs], [x.ndim for x in beside]),
+            decode_shardings=False,
+        )
+        return list(partitioned(*xs, *beside))
+
+    return run
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Where the operands and results of a kernel lie, and what is added up over."""
+
+    operands: tuple[NamedSharding, ...]
+    results: tuple[NamedSharding, ...]
+    summed: tuple[tuple[str, ...], ...]
+
+    def shards(self, infos) -> list[jax.ShapeDtypeStruct]:
+        return [
+            jax.ShapeDtypeStruct(where.shard_shape(x.shape), x.dtype)
+            for where, x in zip(self.operands, infos, strict=True)
+        ]
+
+    def added(self, outs: Sequence) -> tuple:
+        return tuple(
+            jax.lax.psum(out, names) if names else out
+            for out, names in zip(outs, self.summed, strict=True)
         )
 
-    text, options = _shardy(operands, results, fixed, rule)
-    partitioned.def_partition(partition=partition, sharding_rule=text, **options)
-    return partitioned
+
+def _parts(mesh, rule: FactorRule | None, infos, result_infos) -> _Parts | None:
+    """None where something is sharded that a kernel needs whole, or not evenly."""
+    every = (*infos, *result_infos)
+    dims = [("1",) * len(x.shape) for x in every]
+    if rule is not None:
+        dims = [*rule.operands, *rule.results]
+    whole = {"1"} if rule is None else {"1", *rule.whole, *rule.halo}
+    axes: dict[str, tuple[str, ...]] = {}
+    for factors, info in zip(dims, every, strict=True):
+        spec = _spec(info, mesh)
+        if spec is None:
+            return None
+        for factor, names in zip(factors, spec, strict=True):
+            if names and factor in whole:
+                return None
+            # every axis is used once, by the factor that comes first
+            if names and factor not in axes and not {*names} & {*_names(axes)}:
+                axes[factor] = names
+    for factors, info in zip(dims, every, strict=True):
+        for factor, size in zip(factors, info.shape, strict=True):
+            if size % math.prod(mesh.shape[n] for n in axes.get(factor, ())):
+                return None
+    where = [
+        NamedSharding(mesh, PartitionSpec(*(axes.get(f) for f in factors)))
+        for factors in dims
+    ]
+    count = len(infos)
+    summed = [
+        _names({f: axes[f] for f in axes if f not in factors})
+        for factors in dims[count:]
+    ]
+    return _Parts(tuple(where[:count]), tuple(where[count:]), tuple(summed))
 
 
-def _named(rule, ranks) -> tuple[list, list]:
-    """Give every dimension a factor, its own where the rule has none."""
-    if rule is None:
-        ins = [("1",) * r for r in ranks[0]]
-        outs = [("1",) * r for r in ranks[1]]
-    else:
-        ins, outs = rule.operands, rule.results
-    count = 0
-    named: tuple[list, list] = ([], [])
-    for side, values in zip(named, (ins, outs), strict=True):
-        for dims in values:
-            own = []
-            for factor in dims:
-                if factor == "1" or (rule is not None and factor in rule.halo):
-                    own.append(f"own{count}")
-                    count += 1
-                else:
-                    own.append(factor)
-            side.append(tuple(own))
-    return named
+def _names(axes: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(name for names in axes.values() for name in names)
 
 
-def _axes_by_factor(values: Sequence, infos, fixed, found: dict | None = None) -> dict:
-    """Which mesh axes each factor is sharded over, every axis used once."""
-    found = {} if found is None else found
-    for dims, info in zip(values, infos, strict=True):
-        spec = getattr(info.sharding, "spec", None) or ()
-        for factor, entry in zip(dims, tuple(spec), strict=False):
-            if entry is None or factor in fixed or factor.startswith("own"):
-                continue
-            taken = {a for e in found.values() for a in _as_tuple(e)}
-            if factor not in found and not taken & set(_as_tuple(entry)):
-                found[factor] = entry
-    return found
+def _spec(info, mesh) -> list[tuple[str, ...]] | None:
+    """The mesh axes of each dimension; None where they do not say how a value lies."""
+    try:
+        found = parse_flatten_op_sharding(info.sharding._hlo_sharding, mesh)[0]
+    except (ValueError, NotImplementedError, AssertionError):
+        return None
+    entries = [e if isinstance(e, tuple) else (e,) if e else () for e in found]
+    return entries + [()] * (len(info.shape) - len(entries))
 
 
-def _as_tuple(entry) -> tuple:
-    return entry if isinstance(entry, tuple) else (entry,)
+def _shardy(operands: Sequence[int], results: Sequence[int]) -> str:
+    """Tie results to the reference's alone; operands lie where its equations want."""
 
+    def names(letter, ranks):
+        return [
+            " ".join(f"{letter}{at}d{d}" for d in range(rank))
+            for at, rank in enumerate(ranks)
+        ]
 
-def _shardy(operands, results, fixed, rule) -> tuple[str, dict]:
-    """Spell the rule as Shardy does; factors that stay whole need replication."""
-
-    def show(values):
-        return ", ".join(" ".join(dims) for dims in values)
-
-    # in the order in which they appear, which is how Shardy numbers factors: it refuses
-    # lists of them that are not sorted
-    every = dict.fromkeys(f for dims in (*operands, *results) for f in dims)
-    whole = tuple(f for f in every if f in fixed or f.startswith("own"))
-    summed = (rule.reduced if rule else frozenset()) - fixed
-    reduced = tuple(f for f in every if f in summed)
-    text = f"{show(operands)} -> {show(results)}"
-    options = {"need_replication_factors": whole, "reduction_factors": reduced}
-    return text, {k: v for k, v in options.items() if v}
+    beside = ", ".join(names("r", results))
+    return f"{', '.join([*names('o', operands), beside])} -> {beside}"
