@@ -1,0 +1,65 @@
+"""What reductions and scans combine elements by."""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from tilejax.lowering.cpu import elementwise_arithmetic as arithmetic
+from tilejax.lowering.cpu import elementwise_bits as bits
+from tilejax.lowering.cpu.elementwise_arithmetic import Rule
+from tilejax.lowering.cpu.nest import Nest
+from tilejax.lowering.cpu.types import Elt, constant, is_float, is_float8
+
+
+@dataclass(frozen=True)
+class Combine:
+    """An associative operation and its identity.
+
+    **Arguments:**
+
+    - `rule`: the element-wise rule of two operands.
+    - `name`: of the operation.
+    """
+
+    rule: Rule
+    name: str
+
+    def __call__(self, nest: Nest, a: Elt, b: Elt) -> Elt:
+        """Combine two elements of one dtype."""
+        return self.rule(nest, [a, b], a.dtype, {})
+
+    def identity(self, dtype: str) -> Elt:
+        """Return what changes nothing when combined with."""
+        if self.name in ("sum", "or", "xor"):
+            return constant(0, dtype)
+        if self.name == "prod":
+            return constant(1, dtype)
+        if self.name == "and":
+            return Elt("true" if dtype == "bool" else "-1", dtype)
+        return constant(_end(dtype, lowest=self.name == "max"), dtype)
+
+
+def _end(dtype: str, lowest: bool):
+    """Return the least or the greatest number of a dtype, infinite if it has that."""
+    if dtype == "bool":
+        return not lowest
+    if not is_float(dtype):
+        limits = np.iinfo(dtype)
+        return limits.min if lowest else limits.max
+    if is_float8(dtype) and dtype != "float8_e5m2":
+        limits = ml_dtypes.finfo(dtype)
+        return limits.min if lowest else limits.max
+    return -np.inf if lowest else np.inf
+
+
+COMBINE = {
+    "sum": Combine(arithmetic.add, "sum"),
+    "prod": Combine(arithmetic.mul, "prod"),
+    "max": Combine(arithmetic.maximum, "max"),
+    "min": Combine(arithmetic.minimum, "min"),
+    "and": Combine(bits.logical("and"), "and"),
+    "or": Combine(bits.logical("or"), "or"),
+    "xor": Combine(bits.logical("xor"), "xor"),
+}
+"""The operations of reductions, by name."""

@@ -1,0 +1,1 @@
+"""Functions of float32 and float64 elements, scalar or vector, as polynomials."""
