@@ -54,6 +54,15 @@ COMMANDS = (
         },
     ),
     Command(
+        name="cache",
+        help="show or clear the compiled kernels that are kept on disk",
+        module="tilejax.report.cache",
+        arguments={
+            "action": {"choices": ["info", "clear"]},
+            "--json": {"action": "store_true", "help": "print JSON"},
+        },
+    ),
+    Command(
         name="demo",
         help="train a small transformer on Python's manual and explain its step",
         module="tilejax.demo.run",
