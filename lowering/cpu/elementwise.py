@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilejax.lowering.cpu import elementwise_arithmetic as arithmetic
-from tilejax.lowering.cpu import elementwise_bits as bits
-from tilejax.lowering.cpu import elementwise_functions as functions
+from tilejax.lowering.cpu import (
+    elementwise_arithmetic as arithmetic,
+    elementwise_bits as bits,
+    elementwise_functions as functions,
+)
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import Elt
 

@@ -9,6 +9,8 @@ from tilejax.lowering.cpu.elementwise_convert import (
     narrow,
     wide,
 )
+from tilejax.lowering.cpu.math.real import Real
+from tilejax.lowering.cpu.math.rounding import remainder
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import Elt, is_float, is_unsigned
 
@@ -78,14 +80,11 @@ def div(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
 
 
 def rem(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
-    """Take the remainder, of the dividend's sign; an integer by zero leaves itself.
-
-    A float's comes from the C library, one lane at a time: it is exact, which takes a
-    loop of unknown length.
-    """
+    """Take the remainder, of the dividend's sign; an integer by zero leaves itself."""
     a, b = args
     if is_float(dtype):
-        return narrow(nest, nest.binary("frem", wide(nest, a), wide(nest, b)), dtype)
+        x, y = Real(nest, wide(nest, a)), Real(nest, wide(nest, b))
+        return narrow(nest, remainder(x, y).elt, dtype)
     by_zero, whole = _divide(nest, a, b)
     left = nest.binary("sub", a, nest.binary("mul", whole, b))
     return nest.select(by_zero, a, left)
@@ -166,6 +165,9 @@ def total_order(name: str) -> Rule:
     def key(nest: Nest, e: Elt) -> Elt:
         if not is_float(e.dtype):
             return e
+        if e.dtype.endswith("fnuz"):
+            # The only NaN has the sign bit, and no other NaN or zero is there.
+            e = wide(nest, e)
         bits = as_integer(nest, e)
         width = bits_of(e.dtype)
         spread = nest.binary("ashr", bits, Elt(str(width - 1), bits.dtype))
@@ -235,13 +237,8 @@ def square(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
 
 def one_minus_square(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
     """Compute 1 - x^2."""
-    (a,) = args
-    if not is_float(dtype):
-        return nest.binary("sub", Elt("1", dtype), nest.binary("mul", a, a))
-    x = wide(nest, a)
-    one = nest.constant(1, x.dtype)
-    product = nest.mul(nest.sub(one, x), nest.add(one, x))
-    return narrow(nest, product, dtype)
+    product = mul(nest, [args[0], args[0]], dtype, {})
+    return sub(nest, [nest.constant(1, dtype), product], dtype, {})
 
 
 def integer_pow(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:

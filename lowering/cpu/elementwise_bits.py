@@ -10,7 +10,7 @@ from tilejax.lowering.cpu.elementwise_convert import (
     wide,
 )
 from tilejax.lowering.cpu.nest import Nest
-from tilejax.lowering.cpu.types import TYPES, Elt, is_unsigned
+from tilejax.lowering.cpu.types import TYPES, Elt, is_float8, is_unsigned
 
 
 def logical(name: str) -> Rule:
@@ -131,10 +131,14 @@ def reduce_precision(nest: Nest, args: list[Elt], dtype: str, params: dict) -> E
 
     Numbers too small for the exponent become zeros, too large ones infinities.
     """
-    x = wide(nest, args[0])
-    digits, bias = {"float32": (23, 127), "float64": (52, 1023)}[x.dtype]
+    (x,) = args
+    if is_float8(dtype):
+        return narrow(
+            nest, reduce_precision(nest, [wide(nest, x)], "float32", params), dtype
+        )
+    digits, bias = _LAYOUT[dtype]
     keep, exponent = params["mantissa_bits"], params["exponent_bits"]
-    bits = bitcast(nest, x, f"uint{32 if digits == 23 else 64}")
+    bits = as_integer(nest, x)
     result, kind = bits, bits.dtype
 
     def whole(value: int) -> Elt:
@@ -145,22 +149,28 @@ def reduce_precision(nest: Nest, args: list[Elt], dtype: str, params: dict) -> E
         odd = nest.binary("and", nest.binary("lshr", bits, whole(drop)), whole(1))
         half = whole((1 << (drop - 1)) - 1)
         result = nest.binary("add", nest.binary("add", bits, half), odd)
-        mask = (1 << (digits + bias.bit_length() + 2)) - (1 << drop)
-        result = nest.binary("and", result, whole(mask))
+        result = nest.binary("and", result, whole(-(1 << drop)))
     if exponent < bias.bit_length() + 1:
         reach = (1 << (exponent - 1)) - 1
-        top = 1 << (digits + bias.bit_length() + 1)
-        side = nest.binary("and", bits, whole(top))
-        size = nest.binary("and", result, whole(top - 1))
-        infinity = (2 * bias + 1) << digits
+        rest = (1 << (bits_of(dtype) - 1)) - 1
+        side = nest.binary("and", bits, whole(-rest - 1))
+        size = nest.binary("and", result, whole(rest))
         large = nest.compare("uge", size, whole((bias + reach + 1) << digits))
-        over = nest.binary("or", side, whole(infinity))
-        result = nest.select(large, over, result)
-        small = nest.compare("ule", size, whole(((bias - reach) << digits)))
+        infinite = nest.binary("or", side, whole((2 * bias + 1) << digits))
+        result = nest.select(large, infinite, result)
+        small = nest.compare("ult", size, whole((bias - reach + 1) << digits))
         result = nest.select(small, side, result)
-    rounded = bitcast(nest, result, x.dtype)
-    same = nest.compare("uno", x, x)
-    return narrow(nest, nest.select(same, x, rounded), dtype)
+    wider = wide(nest, x)
+    rounded = bitcast(nest, result, dtype)
+    return nest.select(nest.compare("uno", wider, wider), x, rounded)
+
+
+_LAYOUT = {
+    "float64": (52, 1023),
+    "float32": (23, 127),
+    "float16": (10, 15),
+    "bfloat16": (7, 127),
+}
 
 
 def select_n(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from tilejax.lowering.cpu import elementwise_arithmetic as arithmetic
-from tilejax.lowering.cpu import elementwise_bits as bits
+from tilejax.lowering.cpu import (
+    elementwise_arithmetic as arithmetic,
+    elementwise_bits as bits,
+)
 from tilejax.lowering.cpu.elementwise_arithmetic import Rule
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import Elt, constant, is_float, is_float8

@@ -179,6 +179,10 @@ class Mask:
         """Be true where one is."""
         return Mask(self.nest, self.nest.binary("xor", self.elt, other.elt))
 
+    def flipped(self) -> Mask:
+        """Be true where it is not."""
+        return Mask(self.nest, self.nest.binary("xor", self.elt, Elt("true", "bool")))
+
     def pick(self, yes: Real, no: Number) -> Real:
         """Take `yes` where true and `no` elsewhere."""
         right = yes.of(no).elt
@@ -272,12 +276,16 @@ def outlined(name: str, body: Callable[..., Real], *args: Real) -> Real:
     module = nest.function.module
     if symbol[1:] not in module.functions:
         names = [f"%x{i}" for i in range(len(args))]
-        header = f"define internal {ty} {symbol}({', '.join(f'{ty} {n}' for n in names)})"
+        header = (
+            f"define internal {ty} {symbol}({', '.join(f'{ty} {n}' for n in names)})"
+        )
         function = Function(module, f"{header} nounwind")
         inner = Nest(function)
         result = body(*(Real(inner, Elt(n, dtype, vector)) for n in names))
         inner.flush()
-        function.finish(f"ret {ty} {inner.vector(result.elt) if vector else result.elt.text}")
+        function.finish(
+            f"ret {ty} {inner.vector(result.elt) if vector else result.elt.text}"
+        )
     operands = ", ".join(f"{ty} {t}" for t in texts)
     call = nest.emit(f"call {ty} {symbol}({operands})", *texts)
     return Real(nest, Elt(call, dtype, vector))

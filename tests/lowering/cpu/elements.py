@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import ml_dtypes
 import numpy as np
@@ -37,15 +38,22 @@ class Kernels:
 
     - `host`: what to compile for.
     - `scalar`: emit for one element at a time instead of vectors.
+    - `flush`: take denormals for zeros, as XLA has its threads do.
     """
 
     host: Host
     scalar: bool = False
+    flush: bool = False
     signatures: dict[str, tuple] = field(default_factory=dict)
     module: Module = field(init=False)
 
     def __post_init__(self):
         self.module = Module(self.host)
+
+    @cached_property
+    def text(self) -> str:
+        """The module, which cannot grow any more."""
+        return self.module.text()
 
     def add(self, key, emit, dtypes: Sequence[str], result: str) -> None:
         """Add a function: `emit(nest, elements)` gives the result's element."""
@@ -53,8 +61,12 @@ class Kernels:
         self.signatures[key] = (symbol, tuple(dtypes), result)
         names = [f"%a{i}" for i in range(len(dtypes) + 1)]
         pointers = ", ".join(f"ptr {name}" for name in names)
-        function = Function(self.module, f"define void @{symbol}({pointers}, i64 %n)")
+        function = Function(
+            self.module, f'define void @{symbol}({pointers}, i64 %n) "no-builtins"'
+        )
         lanes = 1 if self.scalar else self.host.lanes
+        if self.flush:
+            self._set_flushing(function, 0x9FC0)
         with function.loop("%n", step=lanes) as index:
             nest = Nest(function)
             args = [
@@ -65,19 +77,32 @@ class Kernels:
             assert out.dtype == result, (key, out.dtype, result)
             self._store(nest, names[-1], index, out)
             nest.flush()
+        if self.flush:
+            self._set_flushing(function, 0x1F80)
         function.finish()
+
+    def _set_flushing(self, function: Function, control: int) -> None:
+        self.module.declare("declare void @llvm.x86.sse.ldmxcsr(ptr)")
+        name = f"@control{control}"
+        self.module.globals[name] = f"internal constant i32 {control}"
+        function.line(f"call void @llvm.x86.sse.ldmxcsr(ptr {name})")
 
     def add_op(self, key, name: str, dtypes, result: str, params=None) -> None:
         """Add a function that applies a primitive."""
         self.add(
-            key, lambda n, args: OPS[name](n, args, result, params or {}), dtypes, result
+            key,
+            lambda n, args: OPS[name](n, args, result, params or {}),
+            dtypes,
+            result,
         )
 
     def _load(self, nest: Nest, pointer: str, index: str, dtype: str) -> Elt:
         size = itemsize(dtype)
         ty = memory_type(dtype)
         whole = ty if self.scalar else f"<{self.host.lanes} x {ty}>"
-        address = nest.define(f"getelementptr i8, ptr {pointer}, i64 {nest.mul_index(index, size)}")
+        address = nest.define(
+            f"getelementptr i8, ptr {pointer}, i64 {nest.mul_index(index, size)}"
+        )
         value = nest.define(f"load {whole}, ptr {address}, align {size}")
         if dtype == "bool":
             narrow = whole.replace("i8", "i1")
@@ -91,13 +116,15 @@ class Kernels:
         if e.dtype == "bool":
             narrow = whole.replace("i8", "i1")
             text = nest.emit(f"zext {narrow} {text} to {whole}", text)
-        address = nest.define(f"getelementptr i8, ptr {pointer}, i64 {nest.mul_index(index, size)}")
+        address = nest.define(
+            f"getelementptr i8, ptr {pointer}, i64 {nest.mul_index(index, size)}"
+        )
         nest.do(f"store {whole} {text}, ptr {address}, align {size}")
 
     def __call__(self, key, *arrays: np.ndarray) -> np.ndarray:
         """Run a function over flat arrays."""
         symbol, dtypes, result = self.signatures[key]
-        address = load(self.module.text(), self.host, symbol)
+        address = load(self.text, self.host, symbol)
         count = arrays[0].size
         padded = -(-count // 64) * 64
         inputs = []
