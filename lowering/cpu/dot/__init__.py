@@ -3,10 +3,8 @@
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.blocked import blocked
-from tilejax.lowering.cpu.dot.operand import InMemory as InMemory
-from tilejax.lowering.cpu.dot.operand import Operand as Operand
-from tilejax.lowering.cpu.dot.packed import Packed as Packed
-from tilejax.lowering.cpu.dot.packed import advance
+from tilejax.lowering.cpu.dot.operand import InMemory as InMemory, Operand as Operand
+from tilejax.lowering.cpu.dot.packed import Packed as Packed, advance
 from tilejax.lowering.cpu.dot.unit import choose
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Nest
@@ -61,7 +59,7 @@ def packed_form(
     host = arena.function.module.host
     unit = choose(host, a_dtype, b_dtype, out_dtype, shape[1])
     packed = Packed(shape, b_dtype, unit, "")
-    size = packed.panel_bytes * -(-shape[0] // unit.width)
+    size = packed.form.panel * -(-shape[0] // unit.width)
     return Packed(shape, b_dtype, unit, arena.reserve(size))
 
 

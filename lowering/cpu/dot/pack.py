@@ -22,6 +22,7 @@ class Form:
     - `dtype`: of the elements.
     - `group`: neighbours along k that are neighbours in memory.
     - `pitch`: rows from one group of k to the next, a multiple of the vector's lanes.
+    - `panel`: bytes from one panel of `pitch` rows to the next.
     - `word`: lanes of a vector of groups, the size of square transpositions.
     - `flip`: whether the top bit of each byte is inverted.
     """
@@ -31,6 +32,7 @@ class Form:
     pitch: int
     word: int
     flip: bool = False
+    panel: int = 0
 
     @property
     def word_type(self) -> str:
@@ -47,10 +49,15 @@ def pack_rows(
 
     Rows are padded with zeros to whole vectors. `width` is small: its code is unrolled.
     """
-    if x.row_is_free() or not x.k_is_free() or k < form.group * 2:
+    if packs_along_rows(form, x, k):
         _along_rows(f, form, x, dest, row, width, k0, k)
     else:
         _along_k(f, form, x, dest, row, width, k0, k)
+
+
+def packs_along_rows(form: Form, x: Operand, k: int) -> bool:
+    """Tell whether vectors of rows are read, rather than vectors along k."""
+    return x.row_is_free() or not x.k_is_free() or k < form.group * 2
 
 
 def _along_rows(f, form: Form, x: Operand, dest, row, width, k0, k) -> None:
@@ -138,29 +145,51 @@ def _put(n: Nest, form: Form, dest, group: Index, row: int, vector, lanes) -> No
     element = form.word_type if lanes is None else TYPES[form.dtype]
     count = form.word if lanes is None else lanes * form.group
     size = form.group * itemsize(form.dtype)
-    place = n.add_index(n.mul_index(group, form.pitch * size), row * size)
+    panel, row = divmod(row, form.pitch)
+    start = panel * form.panel + row * size
+    place = n.add_index(n.mul_index(group, form.pitch * size), start)
     address = n.emit(f"getelementptr i8, ptr {dest}, i64 {place}", dest, place)
     align = min(64, size * (form.word if lanes is None else lanes))
     n.do(f"store <{count} x {element}> {vector}, ptr {address}, align {align}")
 
 
-def copy_rows(f: Function, form: Form, x: Operand, dest: str, pitch: int) -> None:
-    """Copy an operand row by row: element (row, k) to `row * pitch + k`.
+UNROLLED = 8
+"""Vectors that one turn of a loop copies."""
+
+
+def copy_rows(
+    f: Function, form: Form, x: Operand, dest: str, pitch: int,
+    row: Index, rows: int, k0: int, length: int,
+) -> None:  # fmt: skip
+    """Copy rows, `length` elements of each from `k0` on, to rows `pitch` apart.
 
     Rows are padded with zeros to whole vectors: `pitch` leaves the room.
     """
     lanes = f.module.host.lanes
-    whole, rest = divmod(x.shape[1], lanes)
-    for count, there, first in ((whole, lanes, 0), (min(rest, 1), rest, whole)):
-        if not count:
-            continue
-        n = Nest(f, [x.shape[0], count])
-        row = n.index[0] if x.shape[0] > 1 else 0
-        k = n.mul_index(n.add_index(n.index[1] if count > 1 else 0, first), lanes)
-        e = x.at(n, (row, False), (k, True), lanes_mask(lanes, there))
-        vector = _wanted(n, form, e)
-        place = n.add_index(n.mul_index(row, pitch), k)
-        ty, size = TYPES[form.dtype], itemsize(form.dtype)
-        address = n.emit(f"getelementptr {ty}, ptr {dest}, i64 {place}", dest, place)
-        n.do(f"store <{lanes} x {ty}> {vector}, ptr {address}, align {size}")
+    whole, rest = divmod(length, lanes)
+    unrolled = min(whole, UNROLLED)
+    spans = [(whole // unrolled, unrolled, 0)] if whole else []
+    if whole and whole % unrolled:
+        spans.append((1, whole % unrolled, whole // unrolled * unrolled))
+    for count, vectors, first in spans:
+        n = Nest(f, [rows, count])
+        at = n.mul_index(n.index[1] if count > 1 else 0, vectors)
+        for v in range(vectors):
+            k = n.mul_index(n.add_index(at, first + v), lanes)
+            _copy(n, form, x, dest, pitch, row, k, k0, None)
         n.flush()
+    if rest:
+        n = Nest(f, [rows])
+        mask = lanes_mask(lanes, rest)
+        _copy(n, form, x, dest, pitch, row, whole * lanes, k0, mask)
+        n.flush()
+
+
+def _copy(n: Nest, form: Form, x: Operand, dest, pitch, row: Index, k: Index, k0, mask):
+    r = n.index[0]
+    e = x.at(n, (n.add_index(r, row), False), (n.add_index(k, k0), True), mask)
+    vector = _wanted(n, form, e)
+    place = n.add_index(n.mul_index(r, pitch), k)
+    ty, size = TYPES[form.dtype], itemsize(form.dtype)
+    address = n.emit(f"getelementptr {ty}, ptr {dest}, i64 {place}", dest, place)
+    n.do(f"store <{n.lanes} x {ty}> {vector}, ptr {address}, align {size}")
