@@ -160,7 +160,7 @@ def _products(w: "Writer", flat: View, dot: Dot, accumulate: bool) -> None:
 
 def _simple(w: "Writer", side: _Side) -> _Side:
     """A side with at most one row and one summed dimension, copied if need be."""
-    if side.is_matrix and not _is_costly(side.tile):
+    if side.is_matrix and _is_cheap(side.tile):
         return side
     order = (*side.batch, *side.rows, *side.contracted)
     kept = w.keep(permuted(side.tile, order), dense=True).view
@@ -171,9 +171,12 @@ def _simple(w: "Writer", side: _Side) -> _Side:
     return _Side(Load(view), (lead + 1,), range(lead))
 
 
-def _is_costly(tile: Tile) -> bool:
-    """Whether computing an element more than once would take long."""
-    return isinstance(tile, Mapped) and any(isinstance(a, Mapped) for a in tile.args)
+def _is_cheap(tile: Tile) -> bool:
+    """Whether packing may compute an element, and in vectors along any dimension."""
+    if isinstance(tile, Load):
+        return True
+    deep = isinstance(tile, Mapped) and any(isinstance(a, Mapped) for a in tile.args)
+    return Lanes.FREE in tile.lanes and Lanes.NEVER not in tile.lanes and not deep
 
 
 def _over_batch(w: "Writer", out: View, a: _Side, b: _Side, sizes, accumulate) -> None:

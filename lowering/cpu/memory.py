@@ -153,8 +153,8 @@ def scratch(e: "Emitter", ref) -> View:
     return view
 
 
-@_rule("copy")
-def _copy(e: "Emitter", op: Op) -> Sequence[Tile]:
+@_rule("transfer")
+def _transfer(e: "Emitter", op: Op) -> Sequence[Tile]:
     source, target = (e.view(x) for x in op.inputs)
     e.put(target, Load(source))
     return []

@@ -54,6 +54,8 @@ class Tile:
         """Return the code of an element, or of a vector of elements."""
         key = (id(self), tuple(places), tail)
         if key not in n.values:
+            laned = [d for d, (_, lane) in enumerate(places) if lane]
+            assert all(self.lanes[d] for d in laned), "vectors along a mixed dimension"
             # the tile is kept with its code, so that its id stays its own
             n.values[key] = (self.compute(n, places, tail), self)
         return n.values[key][0]

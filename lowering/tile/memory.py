@@ -112,6 +112,7 @@ def _masked_load(b: Builder, eqn, inputs):
     ref, index = _place(b, ref, told)
     shape = indexed_shape(index)
     mask, other = (None if x is None else b.broadcast(x, shape) for x in (mask, other))
+    other = other and b.convert(other, ref.dtype)
     return b.load(ref, index, mask, other)
 
 
@@ -178,7 +179,7 @@ def _copy(b: Builder, eqn, inputs):
         new = b.binary("add", old, b.load(source, everything(source)))
         b.store(target, everything(target), new)
     else:
-        b.add("copy", [source, target])
+        b.add("transfer", [source, target])
     return ()
 
 

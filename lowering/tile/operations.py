@@ -45,7 +45,7 @@ MEMORY = {
     "store": "index; inputs: reference, value, mask",
     "atomic": "op, index; inputs: reference, value, mask; gives the old value",
     "compare_exchange": "index; inputs: reference, expected, value; gives the old one",
-    "copy": "inputs: from, to; both references of one shape",
+    "transfer": "inputs: from, to; both references of one shape",
     "signal": "a semaphore is raised; inputs: semaphore, amount",
     "wait": "a semaphore is lowered; inputs: semaphore, amount",
     "semaphore_read": "inputs: semaphore",

@@ -172,14 +172,14 @@ def blocks_within(block: Block) -> Iterator[Block]:
 
 
 EFFECTS = frozenset(
-    ("store", "atomic", "compare_exchange", "copy", "print", "signal", "wait")
+    ("store", "atomic", "compare_exchange", "transfer", "print", "signal", "wait")
 )
 """Operations that change memory or are seen outside; their order must be kept."""
 
 
 def written(op: Op) -> set[Ref]:
     """Return the references, as wholes, that an operation writes, in its bodies too."""
-    if op.kind == "copy":
+    if op.kind == "transfer":
         return {op.inputs[1].whole}
     found: set[Ref] = set()
     if op.kind in EFFECTS:
