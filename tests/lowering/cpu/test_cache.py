@@ -82,6 +82,11 @@ def test_a_damaged_entry_is_set_aside_and_built_anew(folder, damage):
     assert cache.contents().set_aside == 1
 
 
+def _age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
 def _refuse(number):
     def write(path, data):
         path.write_bytes(data[:5])
@@ -152,7 +157,7 @@ def test_the_least_recently_used_make_room(folder, monkeypatch):
     names = [f"{k:064d}" for k in range(6)]
     for age, name in enumerate(names[:5]):
         cache.write(name, bytes(100))
-        os.utime(folder / name, (time.time() - 100 + age,) * 2)
+        _age(folder / name, 100 - age)
     assert len(_names(folder)) == 5
     assert cache.read(names[0])  # the oldest is now the latest used
     monkeypatch.setenv("TILEJAX_CACHE_BYTES", "700")
@@ -166,7 +171,7 @@ def test_only_old_temporary_files_are_removed(folder):
     fresh, old = folder / "a.1-x.tmp", folder / "b.1-x.tmp"
     for path in (fresh, old):
         path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200,) * 2)
+    _age(old, 7200)
     cache.write("1" * 64, b"another")
     assert _names(folder) == [_NAME, "1" * 64, fresh.name]
 

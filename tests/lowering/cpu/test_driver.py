@@ -28,7 +28,8 @@ def test_a_kernel_runs_without_jit(rng):
 def test_a_kernel_without_a_grid_runs_once():
     launch = Launch("once", 2, 1)
     body = ADD.replace("%i = zext i32 %pid0 to i64", "%i = add i64 0, 0")
-    c = native(launch, body, ((1,), np.float32))(np.float32([1]), np.float32([2]))
+    a, b = np.array([1], np.float32), np.array([2], np.float32)
+    c = native(launch, body, ((1,), np.float32))(a, b)
     np.testing.assert_array_equal(c, [3])
 
 
@@ -97,7 +98,9 @@ def test_a_grid_is_covered_whatever_is_parallel_or_dynamic(parallel, dynamic):
     body = body.replace("%a1", "%a2")
     kernel = native(launch, body, ((60,), np.int32))
     counts = jax.jit(kernel)(
-        *(np.int32(grid[d]) for d in dynamic), np.int32(grid), np.zeros(60, np.int32)
+        *(np.int32(grid[d]) for d in dynamic),
+        np.array(grid, np.int32),
+        np.zeros(60, np.int32),
     )
     np.testing.assert_array_equal(counts, np.ones(60))
 
@@ -106,7 +109,7 @@ def test_a_step_may_be_told_the_sizes_of_the_grid():
     launch, body = _order_kernel((3, None, 5), (True, False, True), sizes=True)
     launch = Launch(**{**vars(launch), "aliases": ((1, 0),), "inputs": 2})
     kernel = native(launch, body.replace("%a1", "%a2"), ((60,), np.int32))
-    told = kernel(np.int32(4), np.int32((3, 4, 5)), np.zeros(60, np.int32))
+    told = kernel(np.int32(4), np.array((3, 4, 5), np.int32), np.zeros(60, np.int32))
     np.testing.assert_array_equal(told, np.full(60, 4))
 
 

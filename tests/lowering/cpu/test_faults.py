@@ -49,14 +49,14 @@ def _kernel(size):
 
 
 def test_a_fault_arrives_as_jaxs_runtime_error_with_its_text():
-    a = np.float32([1, 2, 3, -4, 5])
+    a = np.array([1, 2, 3, -4, 5], np.float32)
     with pytest.raises(jax.errors.JaxRuntimeError, match="negative element, index 0x3"):
         jax.block_until_ready(_kernel(5)(a, a))
 
 
 def test_a_call_after_a_fault_is_clean():
     kernel = _kernel(5)
-    bad, good = np.float32([-1, 0, 0, 0, 0]), np.ones(5, np.float32)
+    bad, good = np.array([-1, 0, 0, 0, 0], np.float32), np.ones(5, np.float32)
     for _ in range(3):
         with pytest.raises(jax.errors.JaxRuntimeError, match="index 0x0"):
             jax.block_until_ready(kernel(bad, bad))
