@@ -211,8 +211,8 @@ def _jvp_of_part(op: Op, part: str, primals, tangents, /, *, call: Call, **param
     moving = [tangents[i] for i in at]
     if _p.is_explicit([jax.typeof(x) for x in (*primals, *moving)]):
         outs = getattr(op, f"{part}_p").bind(*primals, call=call, **params)
-        types = [_p.zero_tangent(jax.typeof(o)).aval for o in outs]
-        return outs, linear(tangent_of(fun, at, len(primals)), primals, moving, types)
+        avals = [_p.zero_tangent(jax.typeof(o)).aval for o in outs]
+        return outs, linear(tangent_of(fun, at, len(primals)), primals, moving, avals)
 
     def of(*moving):
         full = list(primals)
@@ -220,7 +220,12 @@ def _jvp_of_part(op: Op, part: str, primals, tangents, /, *, call: Call, **param
             full[i] = x
         return fun(*full)
 
-    return jax.jvp(of, [primals[i] for i in at], moving)
+    try:
+        return jax.jvp(of, [primals[i] for i in at], moving)
+    except jax.errors.UnexpectedTracerError:
+        # If it is a value of a trace around the declaration, this says whose it is.
+        types(op, part, [jax.typeof(x) for x in primals], call, params)
+        raise
 
 
 def _transpose_linear(op: Op, cotangents, /, *operands, call: Call, **params):

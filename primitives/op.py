@@ -1,5 +1,6 @@
 """An operation: its meaning, and everything that is derived from it."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -217,13 +218,37 @@ def _signature(
 
     def run(*operands):
         out = op.reference(*call.expand(operands), **op.params(dict(params)))
-        if out is None:
-            raise DeclarationError(f"{op.name}: its reference returns None")
         alone.append(not isinstance(out, (tuple, list)))
-        return [out] if alone[-1] else list(out)
+        outs = [out] if alone[-1] else list(out)
+        _check_arrays(op.name, outs)
+        return outs
 
-    shapes = tuple(_p.plain_shapes(run, avals))
+    shapes = tuple(plain_shapes(op, "reference", run, avals))
     return shapes, alone[-1]
+
+
+def _check_arrays(name: str, outs: Sequence) -> None:
+    wrong = [x for x in outs if not (hasattr(x, "shape") and hasattr(x, "dtype"))]
+    if wrong or not outs:
+        what = f"returns {reprlib.repr(wrong[0])}" if wrong else "returns nothing"
+        raise DeclarationError(
+            f"{name}: its reference {what}; it must return an array or a tuple of "
+            "arrays (jnp.asarray makes one of a number)"
+        )
+
+
+def plain_shapes(op: Op, what: str, fun: Callable, avals: Sequence) -> list:
+    """Return the types that `fun` gives, one of the functions that declare `op`.
+
+    **Raises:** `DeclarationError` if it uses a value of a trace around it.
+    """
+    try:
+        return _p.plain_shapes(fun, avals)
+    except _p.ClosedOverError as error:
+        raise DeclarationError(
+            f"{op.name}: its {what} uses a traced value ({error}) from outside; "
+            "pass it as an operand"
+        ) from None
 
 
 def _struct(aval) -> jax.ShapeDtypeStruct:

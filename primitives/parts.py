@@ -18,7 +18,7 @@ from tilejax._jax.retiled import ShardingTypeError, result_types, traced
 from tilejax.errors import DeclarationError, ShardingError
 from tilejax.primitives import factors
 from tilejax.primitives.call import Call, Level, batched, batched_rule
-from tilejax.primitives.op import Op
+from tilejax.primitives.op import Op, plain_shapes
 
 PARTS = ("forward", "tangent", "backward")
 
@@ -154,7 +154,8 @@ def _derived_rule(op, part, plain, operands, call, params) -> factors.Rule:
 @lru_cache(maxsize=8192)
 def _plain_types(op, part, avals, call, params, settings):
     del settings  # part of the key
-    return _p.plain_shapes(function(op, part, call, dict(params)), avals)
+    what = "backward" if part == "backward" and op.backward else "reference"
+    return plain_shapes(op, what, function(op, part, call, dict(params)), avals)
 
 
 def types(op: Op, part: str, avals: Sequence, call: Call, params: Mapping) -> list:

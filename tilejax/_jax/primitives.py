@@ -10,6 +10,8 @@ from jax._src import checkify as _checkify, config, core, dispatch, mesh as mesh
 from jax._src.interpreters import ad, batching, mlir, partial_eval as pe
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from tilejax._jax.jaxprs import consts, trace
+
 ShapedArray = core.ShapedArray
 Zero = ad.Zero
 Tracer = core.Tracer
@@ -154,14 +156,24 @@ def match_varying(*operands):
     return core.auto_insert_reshard(*operands)
 
 
+class ClosedOverError(Exception):
+    """A function that is to be traced alone uses a value of a trace around it."""
+
+
 def plain_shapes(fun: Callable, avals: Sequence[ShapedArray]) -> list[ShapedArray]:
-    """Trace `fun` on plain types and return its outputs' types."""
+    """Trace `fun` on plain types and return its outputs' types.
+
+    **Raises:** `ClosedOverError`, with the type of the value.
+    """
     with neutral_mesh():
         structs = [
             jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals
         ]
-        outs = jax.eval_shape(lambda *xs: tuple(fun(*xs)), *structs)
-    return [ShapedArray(o.shape, o.dtype, weak_type=o.weak_type) for o in outs]
+        program, _ = trace(lambda *xs: tuple(fun(*xs)), *structs)
+    for x in consts(program):
+        if isinstance(x, Tracer):
+            raise ClosedOverError(core.typeof(x).str_short())
+    return [plain(v.aval) for v in program.outvars]
 
 
 def def_types(primitive: Primitive, rule: Callable) -> None:

@@ -12,6 +12,8 @@ import numpy as np
 
 from tilejax._jax.jaxprs import evaluate, is_tracer
 from tilejax.errors import ArgumentError
+from tilejax.front.arguments import mistake_of_filter_jit
+from tilejax.front.call import Calling, naming_mistakes
 from tilejax.front.stages import Lowered
 from tilejax.front.tile import Plan, Tiled, plan_of, tile_call, tiled
 from tilejax.passes.pipeline import Choice
@@ -84,7 +86,7 @@ def _holds_arrays(fun) -> bool:
     return any(eqx.is_array(leaf) for leaf in jax.tree.leaves(fun))
 
 
-class FilterJit:
+class FilterJit(Calling):
     """A function compiled by `filter_jit`: call it, `lower` it or `tile` it."""
 
     def __init__(self, fun: Callable, plan: Plan, compiled: Callable):
@@ -93,24 +95,26 @@ class FilterJit:
         self._plan = plan
         self._compiled = compiled
 
-    def __call__(self, /, *args, **kwargs):
-        """Run the function, compiled for arguments such as these."""
-        return self._compiled(*args, **kwargs)
+    def _mistake(self, error: Exception, args: tuple, kwargs: dict):
+        return mistake_of_filter_jit(error, self._fun, args, kwargs)
 
     def __get__(self, instance, owner=None):
         """Bind a method, as a function does."""
         return self if instance is None else functools.partial(self, instance)
 
+    @naming_mistakes
     def lower(self, /, *args, **kwargs) -> Lowered:
         """Lower for arguments such as these; see `tilejax.jit`."""
-        stage = self._compiled.lower(*args, **kwargs)  # pyright: ignore
+        stage = self._compiled.lower(*args, **kwargs)
         return Lowered(stage, lambda: self.tile(*args, **kwargs))
 
+    @naming_mistakes
     def tile(self, /, *args, **kwargs) -> Tiled:
         """Trace and run the passes; the arrays may be `jax.ShapeDtypeStruct`s."""
-        made, _, _ = tile_call(
-            _call, (self._fun, *args), kwargs, self._plan, is_dynamic=_is_arraylike
-        )
+        fun, given = self._fun, args
+        if any(map(_is_arraylike, jax.tree.leaves(fun))):  # which are traced too
+            fun, given = _call, (fun, *args)
+        made, _, _ = tile_call(fun, given, kwargs, self._plan, is_dynamic=_is_arraylike)
         return replace(made, name=getattr(self._fun, "__name__", "fun"))
 
 

@@ -1,7 +1,6 @@
 """`tilejax.jit`: `jax.jit` of a function that the passes have gone through."""
 
 import functools
-import operator
 import types
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,8 @@ import jax
 
 from tilejax._jax import naming
 from tilejax.errors import ArgumentError
+from tilejax.front.arguments import mistake_of_jit
+from tilejax.front.call import Calling, naming_mistakes
 from tilejax.front.stages import Lowered, Traced, last_of
 from tilejax.front.tile import Plan, Tiled, plan_of, tiled
 from tilejax.passes.pipeline import Choice
@@ -47,7 +48,9 @@ def jit(
     **Raises:**
 
     `TargetError` for an unknown target, `PassError` for an unknown pass,
-    `ArgumentError` if `fun` cannot be called.
+    `ArgumentError` if `fun` cannot be called. A call raises `ArgumentError` (a
+    `TypeError`) for what cannot be traced, and `StaticArgumentError` (a `ValueError`)
+    for a static argument that cannot be hashed.
 
     >>> import jax.numpy as jnp, tilejax
     >>> @tilejax.jit
@@ -70,7 +73,7 @@ def jit(
     return Jit(fun, plan, jax.jit(tiled(fun, plan), **options), options)
 
 
-class Jit:
+class Jit(Calling):
     """A function compiled by `jit`: call it, `trace`, `lower` or `tile` it.
 
     An object of its own, since `functools.wraps` would copy what is set on JAX's into
@@ -81,11 +84,12 @@ class Jit:
         functools.update_wrapper(self, fun, updated=())  # pyright: ignore
         own = getattr(fun, "__dict__", {})
         self.__dict__ |= {k: v for k, v in own.items() if not hasattr(self, k)}
-        self._jitted = jitted
+        self._compiled = jitted
+        self._fun, self._options = fun, options
         self._again = partial(_again, fun, plan, options)
 
-    # A call goes right to JAX's object, so no frame of ours takes time or is shown.
-    __call__ = property(operator.attrgetter("_jitted"))
+    def _mistake(self, error: Exception, args: tuple, kwargs: dict):
+        return mistake_of_jit(error, self._fun, self._options, args, kwargs)
 
     def __get__(self, instance, owner=None):
         """Bind a method, as a function does."""
@@ -94,28 +98,28 @@ class Jit:
     def __repr__(self) -> str:
         return f"<tilejax.jit of {self.__wrapped__!r}>"  # pyright: ignore
 
-    @naming.boundary
+    @naming_mistakes
     def trace(self, /, *args, **kwargs) -> Traced:
         """Trace for arguments such as these, as `jax.jit(f).trace`."""
-        stage = self._jitted.trace(*args, **kwargs)
+        stage = self._compiled.trace(*args, **kwargs)
         return Traced(stage, lambda: self._again(args, kwargs))
 
-    @naming.boundary
+    @naming_mistakes
     def lower(self, /, *args, **kwargs) -> Lowered:
         """Lower for arguments such as these, as `jax.jit(f).lower`."""
-        stage = self._jitted.lower(*args, **kwargs)
+        stage = self._compiled.lower(*args, **kwargs)
         return Lowered(stage, lambda: self._again(args, kwargs))
 
-    @naming.boundary
+    @naming_mistakes
     def eval_shape(self, /, *args, **kwargs):
         """Return the types of the results, as `jax.jit(f).eval_shape`."""
-        return self._jitted.eval_shape(*args, **kwargs)
+        return self._compiled.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
         """Forget what was compiled, as `jax.jit(f).clear_cache`."""
-        self._jitted.clear_cache()
+        self._compiled.clear_cache()
 
-    @naming.boundary
+    @naming_mistakes
     def tile(self, /, *args, **kwargs) -> Tiled:
         """Return the programs before and after the passes, and what each pass did."""
         return self._again(args, kwargs)

@@ -6,6 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from tilejax.errors import DeclarationError
+from tilejax.front.declared import checked_cost, checked_sharding, checked_space
 from tilejax.lowering import rules
 from tilejax.primitives import factors
 from tilejax.primitives.define import define
@@ -56,7 +57,8 @@ def register_op(
     **Returns:** the operation, to be called with arrays.
 
     **Raises:** `DeclarationError` for a name taken before, a rule that cannot be read,
-    or what is no function; `TargetError` for an unknown target.
+    or what is no function; `TargetError` for an unknown target. What the functions
+    return is checked when they are first used, by `DeclarationError` too.
 
     >>> import jax, jax.numpy as jnp, tilejax
     >>> swish = tilejax.register_op(
@@ -73,18 +75,18 @@ def register_op(
     op = define(
         name,
         reference=reference,
-        sharding=sharding,
+        sharding=checked_sharding(name, sharding),
         backward=backward,
         saves=tuple(saves),
-        cost=cost,
+        cost=checked_cost(name, cost),
         dtypes=tuple(dtypes),
     )
+    configs = checked_space(name, config_space)
     for part, table in tables.items():
         for target, run in (table or {}).items():
             rules.register_kernel(
-                op, target, _runner(run, config_space), configs=_space(config_space),
-                part=part,
-            )  # fmt: skip
+                op, target, _runner(run, config_space), configs=configs, part=part
+            )
     return op
 
 
@@ -144,10 +146,3 @@ def _runner(run: Callable, space: ConfigSpace | None) -> Callable:
         return run(*operands, **params)
 
     return without_config
-
-
-def _space(space: ConfigSpace | None) -> Callable:
-    if callable(space):
-        return space
-    found = [None] if space is None else list(space)
-    return lambda target, *avals, **params: found

@@ -123,7 +123,9 @@ def _tiled(fun: Callable, plan: Plan, held: Callable) -> Callable:
     try:
         run.__signature__ = inspect.signature(fun)  # pyright: ignore
     except (TypeError, ValueError):
-        run.__signature__ = ()  # pyright: ignore  # so that JAX finds none either
+        # JAX is to find none either; Equinox needs one.
+        anything = inspect.signature(lambda *args, **kwargs: None)
+        run.__signature__ = () if plan.is_array is None else anything  # pyright: ignore
     return run
 
 
