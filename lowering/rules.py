@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import jax
 from jax.sharding import AbstractDevice
@@ -11,6 +10,7 @@ from jax.sharding import AbstractDevice
 from tilejax import targets
 from tilejax._jax import partition as _partition, primitives as _p
 from tilejax.errors import DeclarationError, TargetError
+from tilejax.lowering.choice import Choice as Choice, pick
 from tilejax.options import current as options_in_force, options
 from tilejax.primitives import parts
 from tilejax.primitives.call import Call, batched
@@ -29,8 +29,10 @@ class Kernel:
     - `run`: forward: `(*operands, config=, **params)` to what the reference returns;
       backward: `(operands, saved, cotangents, config=, **params)` to a gradient an
       operand. Operands that were not given are None.
-    - `configs`: `(target record, *operand avals, **params)` to the legal configs, the
-      best first; or to a string that says why there is none.
+    - `configs`: `(target record, *operand avals, **params)` to a
+      `tilejax.targets.Tiling` for each legal config, of which the model picks one; or
+      to bare configs, of which the first is taken; or to a string that says why there
+      is none.
     """
 
     op: Op
@@ -38,16 +40,6 @@ class Kernel:
     target: str
     run: Callable
     configs: Callable
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What runs an equation, and why."""
-
-    impl: str
-    reason: str
-    kernel: Kernel | None = None
-    config: Any = None
 
 
 _KERNELS: dict[tuple[str, Op, str], Kernel] = {}
@@ -107,6 +99,9 @@ def choose(
 ) -> Choice:
     """Pick what runs a part on operands of the given types, without measuring.
 
+    A kernel runs where it is legal and its modelled time is not more than that of the
+    reference.
+
     **Arguments:**
 
     - `target`: a `tilejax.targets.Target`.
@@ -120,15 +115,7 @@ def choose(
         return Choice("reference", "options(kernels='reference')")
     if any(0 in a.shape for a in avals):
         return Choice("reference", "an operand is empty")
-    there = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-    operands = call.expand(there[: sum(call.given)])
-    found = kernel.configs(target, *operands, **op.params(params))
-    if isinstance(found, str):
-        return Choice("reference", found)
-    found = list(found)
-    if not found:
-        return Choice("reference", "no config fits the target's memory")
-    return Choice("native", f"first of {len(found)} legal configs", kernel, found[0])
+    return pick(kernel, target, avals, call, params, always=wish == "native")
 
 
 def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params):

@@ -106,8 +106,8 @@ def test_a_thread_has_its_own_settings():
 
 WRONG = {
     "a name that there is not": ({"fastmath": True}, "fastmath.*known are.*fast_math"),
-    "kernels": ({"kernels": "fast"}, "auto, reference"),
-    "kernels that are no text": ({"kernels": True}, "auto, reference"),
+    "kernels": ({"kernels": "fast"}, "auto, native, reference"),
+    "kernels that are no text": ({"kernels": True}, "auto, native, reference"),
     "fast_math": ({"fast_math": "yes"}, "True or False"),
     "a target that is no text": ({"target": 3}, "name of a target"),
 }

@@ -6,11 +6,20 @@ from dataclasses import dataclass, fields, replace
 from tilejax._jax.primitives import user_context
 from tilejax.errors import ParameterError
 
-_KERNELS = ("auto", "reference")
+_KERNELS = ("auto", "native", "reference")
 _USE = {
     "target": "the name of a target, or None",
     "kernels": f"one of {', '.join(_KERNELS)}",
     "fast_math": "True or False",
+    "native_pallas": "True or False",
+    "pallas_fallback": "one of error, interpret",
+}
+_WANTED = {
+    "target": lambda x: x is None or isinstance(x, str),
+    "kernels": _KERNELS.__contains__,
+    "fast_math": lambda x: isinstance(x, bool),
+    "native_pallas": lambda x: isinstance(x, bool),
+    "pallas_fallback": ("error", "interpret").__contains__,
 }
 
 
@@ -22,14 +31,19 @@ class Options:
 
     - `target`: the name of the target to choose kernels for; None for the device that
       the program is lowered for.
-    - `kernels`: `"auto"` takes a target's kernel wherever one is legal, `"reference"`
-      never takes one.
+    - `kernels`: `"auto"` takes a target's kernel where one is legal and not slower than
+      the reference by the model, `"native"` wherever one is legal, `"reference"` never.
     - `fast_math`: allow rewrites that change IEEE results.
+    - `native_pallas`: compile Pallas kernels for the CPU outside of `tilejax.jit` too.
+    - `pallas_fallback`: what becomes of a kernel that cannot be compiled for the CPU:
+      `"error"`, or `"interpret"` to run it in Pallas' interpreter.
     """
 
     target: str | None = None
     kernels: str = "auto"
     fast_math: bool = False
+    native_pallas: bool = False
+    pallas_fallback: str = "error"
 
 
 _CURRENT = user_context(Options())
@@ -54,17 +68,24 @@ def options(**changes):
     ...     current().fast_math
     True
     """
+    with _CURRENT(_changed(changes)):
+        yield
+
+
+def set_for_all(**changes) -> None:
+    """Change settings for the rest of the process, all threads included.
+
+    **Arguments**, **Raises:** as for `options`. A `with options(...)` goes before them.
+    """
+    _CURRENT.set_global(_changed(changes))
+
+
+def _changed(changes: dict) -> Options:
     known = [f.name for f in fields(Options)]
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise ParameterError(f"unknown options {unknown}; known are {known}")
-    wanted = {
-        "target": lambda x: x is None or isinstance(x, str),
-        "kernels": _KERNELS.__contains__,
-        "fast_math": lambda x: isinstance(x, bool),
-    }
     for name, value in changes.items():
-        if not wanted[name](value):
+        if not _WANTED[name](value):
             raise ParameterError(f"options({name}={value!r}): use {_USE[name]}")
-    with _CURRENT(replace(current(), **changes)):
-        yield
+    return replace(current(), **changes)

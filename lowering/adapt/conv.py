@@ -1,7 +1,7 @@
 """Any `conv_general_dilated` as a convolution with features last, or as a gradient."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from tilejax.lowering.kernels.conv_plan import ConvConfig
 from tilejax.lowering.kernels.conv_windows import dilated
 from tilejax.primitives.conv import conv_op
 from tilejax.primitives.conv_dims import result_spatial
+from tilejax.targets import Tiling
 
 # The kernels spell out, tap by tap, the last axis of what they walk.
 _MOST_TAPS = 64
@@ -109,7 +110,7 @@ def _configs(target, x, w, **params):
     reason = _why_not(target, x, w, params)
     if reason is not None:
         return reason
-    found: list[ConvForm] = []
+    found: list[Tiling] = []
     reasons: list[str] = []
     for form in _forms(x, w, params):
         walked = _walked(form, x, w, params)
@@ -118,8 +119,12 @@ def _configs(target, x, w, **params):
             continue
         _, (one, two), options = _prepared(form, x, w, params)
         propose = conv_configs if form == "conv" else conv_filter_grad_configs
-        tiles = propose(target, _ordered(x, one), _ordered(w, two), **options)
-        found += [ConvForm(form, tile) for tile in tiles]
+        tilings = propose(target, _ordered(x, one), _ordered(w, two), **options)
+        moved, calls = _copied(form, (x, one), (w, two), params)
+        found += [
+            replace(t, config=ConvForm(form, t.config)).after_copies(moved, calls)
+            for t in tilings
+        ]
     return found or "; ".join(reasons)
 
 
@@ -139,6 +144,24 @@ def _walked(form: str, x, w, params) -> int:
     if form == "conv":
         return w.shape[params["dimension_numbers"].rhs_spec[-1]]
     return result_spatial(x, w, params)[-1]
+
+
+def _copied(form: str, x, w, params) -> tuple[float, int]:
+    """The bytes and the number of arrays that the kernel wants in another layout."""
+    moved = [
+        math.prod(each.shape) * jnp.dtype(each.dtype).itemsize
+        for each, order in (x, w)
+        if tuple(order) != tuple(range(len(order)))
+    ]
+    out = params["dimension_numbers"].out_spec
+    if form == "filter_grad" or out[1] != len(out) - 1:
+        dtype = jnp.dtype(params["preferred_element_type"] or x[0].dtype)
+        features = w[0].shape[params["dimension_numbers"].rhs_spec[0]]
+        batch = x[0].shape[params["dimension_numbers"].lhs_spec[0]]
+        batch //= params["batch_group_count"]
+        spatial = math.prod(result_spatial(x[0], w[0], params))
+        moved.append(batch * features * spatial * dtype.itemsize)
+    return float(sum(moved)), len(moved)
 
 
 def _ordered(x, order):

@@ -31,6 +31,12 @@ class _Side:
     def type(self, x):
         return struct(self.shape, x.dtype)
 
+    def copied(self, x) -> int:
+        """Return the bytes that another order of dimensions moves, past any of one."""
+        long = [i for i in self.order if x.shape[i] > 1]
+        is_same = long == sorted(long)
+        return 0 if is_same else math.prod(x.shape) * jnp.dtype(x.dtype).itemsize
+
 
 def _side(x, batch, first, second) -> _Side:
     """`[batch, first, second]`, or with the last two changed if `x` lies like that."""
@@ -114,7 +120,7 @@ def _configs(target, a, b, bias, scale, residual, **params):
         columns = math.prod(_columns(a, b, params))
         rows = m // max(1, n * columns)
         residual = struct((n, rows, columns), residual.dtype)
-    return matmul_configs(
+    found = matmul_configs(
         target,
         one.type(a),
         two.type(b),
@@ -127,6 +133,8 @@ def _configs(target, a, b, bias, scale, residual, **params):
         out_dtype=_out_dtype(a, b, bias, scale, residual, params),
         precision=params["precision"],
     )
+    moved = [one.copied(a), two.copied(b)]
+    return [t.after_copies(sum(moved), sum(m > 0 for m in moved)) for t in found]
 
 
 def _why_not(target, a, b, bias, scale, residual, params) -> str | None:

@@ -8,6 +8,7 @@ from tilejax.lowering.kernels.norms_backward import (
     rms_norm_backward,
 )
 from tilejax.lowering.kernels.row_configs import (
+    group_norm_backward_configs,
     group_norm_configs,
     norm_backward_configs,
     norm_configs,
@@ -68,11 +69,17 @@ def _group_configs(target, x, *others, groups, eps):
     return reason or group_norm_configs(target, x, groups=groups)
 
 
+def _group_backward_configs(target, x, *others, groups, eps):
+    del eps
+    reason = dtype_reason(target, x, *others)
+    return reason or group_norm_backward_configs(target, x, groups=groups)
+
+
 KERNELS = (
     Adapted(layer_norm_op, "forward", _layer_norm, _configs),
     Adapted(layer_norm_op, "backward", _layer_norm_backward, _backward_configs),
     Adapted(rms_norm_op, "forward", _rms_norm, _configs),
     Adapted(rms_norm_op, "backward", _rms_norm_backward, _backward_configs),
     Adapted(group_norm_op, "forward", group_kernel.group_norm, _group_configs),
-    Adapted(group_norm_op, "backward", _group_norm_backward, _group_configs),
+    Adapted(group_norm_op, "backward", _group_norm_backward, _group_backward_configs),
 )

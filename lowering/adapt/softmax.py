@@ -51,12 +51,22 @@ def _matrix(x, axes: Sequence[int]):
 
 def _configs(target, x, *, axes, log):
     reason = dtype_reason(target, x)
-    return reason or softmax_configs(target, _matrix(x, axes), log=log)
+    found = reason or softmax_configs(target, _matrix(x, axes), log=log)
+    return found if isinstance(found, str) else _behind_copies(found, x, axes, 2)
+
+
+def _behind_copies(tilings, x, axes: Sequence[int], arrays: int):
+    """Count what turning the axes costs, of so many arrays like `x`."""
+    if _order(len(x.shape), axes) == list(range(len(x.shape))):
+        return tilings
+    each = math.prod(x.shape) * x.dtype.itemsize
+    return [tiling.after_copies(arrays * each, arrays) for tiling in tilings]
 
 
 def _backward_configs(target, x, *, axes, log):
     reason = dtype_reason(target, x)
-    return reason or softmax_backward_configs(target, _matrix(x, axes), log=log)
+    found = reason or softmax_backward_configs(target, _matrix(x, axes), log=log)
+    return found if isinstance(found, str) else _behind_copies(found, x, axes, 3)
 
 
 KERNELS = (

@@ -1,24 +1,26 @@
-"""Tiles of attention that are legal on a target, the most promising first."""
+"""Tiles of attention that are legal on a target, and what each moves and computes."""
 
 import itertools
-import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 
 from tilejax.lowering.kernels.attention import AttentionConfig
-from tilejax.lowering.kernels.room import alignment, room, step_bytes, takes
+from tilejax.lowering.kernels.room import alignment, room, takes
 from tilejax.lowering.kernels.tiles import (
     accumulator,
     block_bytes,
     candidates,
     ceil_div,
 )
-from tilejax.targets import Target
+from tilejax.targets import Cost, Target, Tiling, product_work, tiled_efficiency
 
 _QUERIES = (16, 32, 64, 128, 256, 512, 1024)
 _KEYS = (16, 32, 64, 128, 256, 512, 1024)
-_MOST = 32
+# Element-wise operations a score, beside its exponential: the scale, the running
+# maximum and sum, the mask; and going back twice those of a change.
+_A_SCORE = {False: 8, True: 20}
 
 
 def attention_configs(
@@ -30,7 +32,7 @@ def attention_configs(
     mask: Any = None,
     *segments: Any,
     **params: Any,
-) -> list[AttentionConfig]:
+) -> list[Tiling]:
     """Propose tiles for `attention`.
 
     **Arguments:**
@@ -38,20 +40,25 @@ def attention_configs(
     - `target`: The machine.
     - `q`, `k`, `v`, `bias`, `mask`, `segments`: The operands, or just their shapes and
       dtypes.
-    - `params`: The other parameters, which change nothing here.
+    - `params`: The other parameters of `attention`.
 
     **Returns:**
 
-    Up to 32 configs that fit, by bytes moved plus steps; none where the target cannot
-    compile the dtypes or no tile fits.
+    A `Tiling` for each config that fits; none where the target cannot compile the
+    dtypes or no tile fits.
 
         >>> import jax, tilejax.targets
         >>> q = jax.ShapeDtypeStruct((1, 8, 4096, 128), "bfloat16")
-        >>> attention_configs(tilejax.targets.get("tpu:v5e"), q, q, q)[0].queries >= 256
+        >>> v5e = tilejax.targets.get("tpu:v5e")
+        >>> best = tilejax.targets.fastest(v5e, attention_configs(v5e, q, q, q))
+        >>> best.config.queries >= 256
         True
     """
-    del segments, params
-    return _propose(target, q, k, v, bias, mask, backward=False)
+    del segments
+    return [
+        _forward(config, target, (q, k, v, bias, mask), params)
+        for config in _legal(target, q, k, v, bias, mask, backward=False)
+    ]
 
 
 def attention_backward_configs(
@@ -63,7 +70,7 @@ def attention_backward_configs(
     mask: Any = None,
     *others: Any,
     **params: Any,
-) -> list[AttentionConfig]:
+) -> list[Tiling]:
     """Propose tiles for `attention_backward`.
 
     **Arguments:**
@@ -72,24 +79,28 @@ def attention_backward_configs(
 
     **Returns:**
 
-    Configs that suit each of its kernels.
+    A `Tiling` for each config that suits each of its kernels, for all of them.
 
         >>> import jax, tilejax.targets
         >>> q = jax.ShapeDtypeStruct((1, 8, 4096, 128), "bfloat16")
-        >>> target = tilejax.targets.get("tpu:v5e")
-        >>> attention_backward_configs(target, q, q, q)[0].keys >= 128
+        >>> v5e = tilejax.targets.get("tpu:v5e")
+        >>> found = attention_backward_configs(v5e, q, q, q)
+        >>> tilejax.targets.fastest(v5e, found).config.keys >= 128
         True
     """
-    del others, params
-    return _propose(target, q, k, v, bias, mask, backward=True)
+    del others
+    return [
+        _backward(config, target, (q, k, v, bias, mask), params)
+        for config in _legal(target, q, k, v, bias, mask, backward=True)
+    ]
 
 
-def _propose(target, q, k, v, bias, mask, backward):
+def _legal(target, q, k, v, bias, mask, backward) -> Iterable[AttentionConfig]:
     operands = [x for x in (q, k, v, bias) if x is not None]
     if not takes(target, [x.dtype for x in operands]):
-        return []
+        return
     if 0 in q.shape or 0 in k.shape or 0 in v.shape:
-        return []
+        return
     row, column = alignment(target, q.dtype)
     for x in (bias, mask):
         if x is not None:
@@ -98,15 +109,10 @@ def _propose(target, q, k, v, bias, mask, backward):
             row = max(row, alignment(target, dtype)[0])
     queries = candidates(q.shape[2], [t for t in _QUERIES if t % row == 0], row)
     keys = candidates(k.shape[2], [t for t in _KEYS if t % column == 0], column)
-    legal = [
-        AttentionConfig(*tile)
-        for tile in itertools.product(queries, keys)
-        if attention_bytes(AttentionConfig(*tile), q, v, bias, mask, backward)
-        <= room(target)
-    ]
-    step = step_bytes(target)
-    legal.sort(key=lambda config: _cost(config, target, q, k, v, step))
-    return legal[:_MOST]
+    for tile in itertools.product(queries, keys):
+        config = AttentionConfig(*tile)
+        if attention_bytes(config, q, v, bias, mask, backward) <= room(target):
+            yield config
 
 
 def attention_bytes(
@@ -144,16 +150,102 @@ def attention_bytes(
     return 2 * (moved + key + value) + working + sums + bias_out
 
 
-def _cost(config, target, q, k, v, step):
-    """Count bytes: keys and values come once for each tile of queries, and steps cost.
+def _forward(config, target, operands, params: Mapping) -> Tiling:
+    q, k, v, bias, mask = operands
+    walk = _Walk(config, q, k, params)
+    item = q.dtype.itemsize
+    width = q.shape[3] + v.shape[3]
+    # The tile of keys changes at each step, unless there is one: then a head's stays.
+    loads = walk.query_tiles if walk.key_tiles > 1 else q.shape[0] * k.shape[1]
+    read = walk.rows * q.shape[3] * item + loads * k.shape[2] * width * item
+    read += walk.scores * _score_bytes(bias, mask)
+    wrote = walk.rows * (v.shape[3] * item + 4)
+    return walk.tiling(target, params, (read, wrote), width, walk.query_tiles)
 
-    Tiles of queries run side by side, in rounds of one a core.
-    """
-    batch, heads, queries, depth = q.shape
-    tiles = batch * heads * ceil_div(queries, config.queries)
-    steps = tiles * ceil_div(k.shape[2], config.keys)
-    width = depth + v.shape[3]
-    per_tile = (config.queries + k.shape[2]) * width * q.dtype.itemsize
-    cores = target.cores or 1
-    rounds = math.ceil(tiles / cores) * cores / tiles
-    return (tiles * per_tile + steps * step) * rounds
+
+def _backward(config, target, operands, params: Mapping) -> Tiling:
+    q, k, v, bias, mask = operands
+    walk = _Walk(config, q, k, params)
+    item = q.dtype.itemsize
+    depth, width = q.shape[3], q.shape[3] + v.shape[3]
+    keys = q.shape[0] * k.shape[1] * k.shape[2]
+    scores = walk.scores * _score_bytes(bias, mask)
+    # The sum of `o * do` a row; then dq walks rows as the forward pass does, and dk
+    # with dv walks the tiles of keys, for each of which all queries come again.
+    read = walk.rows * 2 * v.shape[3] * item
+    loads = walk.query_tiles if walk.key_tiles > 1 else q.shape[0] * k.shape[1]
+    read += walk.rows * width * item + loads * k.shape[2] * width * item + scores
+    wrote = walk.rows * (depth * item + 16)
+    read += walk.rows * walk.key_tiles * (width * item + 16)
+    read += keys * width * item + scores
+    wrote += keys * width * item
+    calls, products = 3, 4 * depth + 3 * v.shape[3]
+    if bias is not None:
+        calls, products = 4, products + width
+        read += scores + loads * k.shape[2] * width * item + walk.rows * width * item
+        wrote += walk.rows * k.shape[2] * bias.dtype.itemsize
+    blocks = min(walk.query_tiles, keys // k.shape[2] * walk.key_tiles)
+    return walk.tiling(target, params, (read, wrote), products, blocks, calls)
+
+
+class _Walk:
+    """The tiles of scores of all heads, and which of them are computed at all."""
+
+    def __init__(self, config: AttentionConfig, q: Any, k: Any, params: Mapping):
+        batch, heads, queries, self.depth = q.shape
+        keys = k.shape[2]
+        self.config, self.dtype = config, q.dtype
+        self.tile = (min(config.queries, queries), min(config.keys, keys))
+        self.rows = batch * heads * queries
+        self.scores = self.rows * keys
+        rows = ceil_div(queries, self.tile[0])
+        self.key_tiles = ceil_div(keys, self.tile[1])
+        self.query_tiles = batch * heads * rows
+        seen = sum(self._needed(row, params) for row in range(rows))
+        self.share = max(1, seen) / (rows * self.key_tiles)
+        self.sizes = (queries, keys)
+
+    def _needed(self, row: int, params: Mapping) -> int:
+        """How many tiles of keys a tile of queries has to look at."""
+        first, window = row * self.tile[0], params.get("window")
+        last = first + self.tile[0] - 1
+        left, right = window or (None, None)
+        if params.get("causal"):
+            right = 0 if right is None else min(0, right)
+        end = self.key_tiles
+        if right is not None:
+            end = min(end, (last + right) // self.tile[1] + 1)
+        begin = 0 if left is None else max(0, (first - left) // self.tile[1])
+        return max(0, end - begin)
+
+    def tiling(self, target, params, moved, products, blocks, calls=1) -> Tiling:
+        """Return the tiling, with `products` multiply-adds for each score."""
+        backward = calls > 1
+        passes = calls - 1 if backward else 1
+        scores = self.scores * self.share
+        exps = passes * (2 if params.get("soft_cap") is not None else 1)
+        cost = Cost(
+            product_work(
+                2.0 * scores * products, self.dtype, target, params.get("precision")
+            ),
+            *moved,
+            transcendentals=scores * exps,
+            elementwise={str(accumulator(self.dtype)): scores * _A_SCORE[backward]},
+        )
+        return Tiling(
+            self.config,
+            cost,
+            steps=passes * self.query_tiles * self.key_tiles,
+            blocks=blocks,
+            efficiency=self._efficiency(target),
+            calls=calls,
+        )
+
+    def _efficiency(self, target: Target) -> float:
+        """Return the share that is no padding, of the product that makes the scores."""
+        sizes, tile = (*self.sizes, self.depth), (*self.tile, self.depth)
+        return tiled_efficiency(sizes, tile, target, self.dtype) if self.depth else 1.0
+
+
+def _score_bytes(bias, mask) -> int:
+    return (0 if bias is None else bias.dtype.itemsize) + (0 if mask is None else 1)

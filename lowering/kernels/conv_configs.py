@@ -1,4 +1,4 @@
-"""Tiles of a convolution that are legal on a target, the most promising first."""
+"""Tiles of a convolution that are legal on a target, and what each moves."""
 
 import itertools
 import math
@@ -15,9 +15,9 @@ from tilejax.lowering.kernels.conv_plan import (
     conv_out_dtype,
     plan_conv,
 )
-from tilejax.lowering.kernels.room import alignment, room, step_bytes, takes
+from tilejax.lowering.kernels.room import alignment, room, takes
 from tilejax.lowering.kernels.tiles import block_bytes, candidates
-from tilejax.targets import Target
+from tilejax.targets import Cost, Target, Tiling, product_work, tiled_efficiency
 
 _DEPTH = (1, 2, 4)
 _HEIGHT = (1, 2, 4, 8, 16, 32)
@@ -25,7 +25,6 @@ _WIDTH = (16, 32, 64, 128, 256)
 _CHANNELS = (16, 32, 64, 128, 256, 512)
 # A step's positions are the rows of a product; past this many, registers spill.
 _MOST_POSITIONS = 4096
-_MOST = 32
 
 
 def conv_configs(
@@ -40,7 +39,7 @@ def conv_configs(
     groups: int = 1,
     out_dtype: Any = None,
     precision: Any = None,
-) -> list[ConvConfig]:
+) -> list[Tiling]:
     """Propose tiles for `conv`.
 
     **Arguments:**
@@ -51,8 +50,8 @@ def conv_configs(
 
     **Returns:**
 
-    Up to 32 configs that fit the target's memory and alignment, by bytes moved plus
-    steps; none where the target cannot compile the dtypes.
+    A `Tiling` for each config that fits the target's memory and alignment; none where
+    the target cannot compile the dtypes.
 
         >>> import tilejax.targets
         >>> x = jax.ShapeDtypeStruct((8, 56, 56, 64), "bfloat16")
@@ -76,7 +75,7 @@ def conv_configs(
 
     out = conv_out_dtype(out_dtype, jnp.promote_types(x.dtype, w.dtype))
     dtypes = (x.dtype, w.dtype, out)
-    return _propose(target, plan, dtypes, _conv_bytes, _conv_traffic)
+    return _propose(target, plan, dtypes, _conv_bytes, _conv_tiling)
 
 
 def conv_input_grad_configs(
@@ -92,7 +91,7 @@ def conv_input_grad_configs(
     groups: int = 1,
     out_dtype: Any = None,
     precision: Any = None,
-) -> list[ConvConfig]:
+) -> list[Tiling]:
     """Propose tiles for `conv_input_grad`.
 
     **Arguments:**
@@ -139,7 +138,7 @@ def conv_filter_grad_configs(
     groups: int = 1,
     out_dtype: Any = None,
     precision: Any = None,
-) -> list[ConvConfig]:
+) -> list[Tiling]:
     """Propose tiles for `conv_filter_grad`.
 
     **Arguments:**
@@ -176,12 +175,12 @@ def conv_filter_grad_configs(
 
     out = conv_out_dtype(out_dtype, jnp.promote_types(x.dtype, ct.dtype))
     dtypes = (x.dtype, ct.dtype, out)
-    return _propose(target, plan, dtypes, _filter_bytes, _filter_traffic)
+    return _propose(target, plan, dtypes, _filter_bytes, _filter_tiling)
 
 
 def _propose(
-    target: Target, plan_for: Callable, dtypes, occupied: Callable, moved: Callable
-) -> list[ConvConfig]:
+    target: Target, plan_for: Callable, dtypes, occupied: Callable, tiling: Callable
+) -> list[Tiling]:
     if not takes(target, dtypes):
         return []
     aligns = [alignment(target, dtype) for dtype in dtypes]
@@ -195,17 +194,15 @@ def _propose(
         [1] if whole.depthwise else _aligned(whole.channels, _CHANNELS, columns),
         _aligned(whole.features, _CHANNELS, columns),
     )
-    ranked = []
+    found = []
     for tile in itertools.product(*choices):
         if math.prod(tile[:3]) > _MOST_POSITIONS:
             continue
         config = ConvConfig(*tile)
         plan = plan_for(config)
         if occupied(plan, dtypes) <= room(target):
-            cost = moved(plan, dtypes) + _steps(plan) * step_bytes(target)
-            ranked.append((cost, config))
-    ranked.sort(key=lambda pair: pair[0])
-    return [config for _, config in ranked[:_MOST]]
+            found.append(tiling(config, plan, dtypes, target))
+    return found
 
 
 def _aligned(size, tiles, align):
@@ -255,20 +252,42 @@ def _filter_bytes(plan: ConvPlan, dtypes) -> int:
     return 2 * moved + 2 * _taps(plan, taps, plan.sum_dtype) + turned
 
 
-def _conv_traffic(plan: ConvPlan, dtypes) -> int:
+def _conv_tiling(config, plan: ConvPlan, dtypes, target: Target) -> Tiling:
     """Count bytes moved; cut channels have windows read for each tile of features."""
     x, w, out = dtypes
     tiles = plan.groups * plan.batch * math.prod(plan.space)
     again = plan.feature_tiles if plan.channel_tiles > 1 or plan.depthwise else 1
-    windows = again * plan.channel_tiles * _window(plan, x)
+    windows = tiles * again * plan.channel_tiles * _window(plan, x)
     filters = _taps(plan, 1, w) * plan.outer_taps * plan.channel_tiles
-    features = plan.feature_tiles * (filters + _outputs(plan, out))
-    return tiles * (windows + features)
+    features = tiles * plan.feature_tiles
+    moved = (windows + features * filters, features * _outputs(plan, out))
+    positions = math.prod(axis.out for axis in plan.axes)
+    sizes = (positions, plan.features, plan.channels)
+    tile = (math.prod(plan.tiles), plan.tile_features, plan.tile_channels)
+    return _tiling(config, plan, moved, features, (sizes, tile), target)
 
 
-def _filter_traffic(plan: ConvPlan, dtypes) -> int:
+def _filter_tiling(config, plan: ConvPlan, dtypes, target: Target) -> Tiling:
     x, ct, out = dtypes
     tiles = plan.batch * math.prod(plan.space)
     blocks = plan.groups * plan.channel_tiles * plan.feature_tiles
     each = tiles * (_window(plan, x) + _outputs(plan, ct))
-    return blocks * (each + _taps(plan, plan.outer_taps, out))
+    moved = (blocks * each, blocks * _taps(plan, plan.outer_taps, out))
+    positions = math.prod(axis.out for axis in plan.axes)
+    sizes = (plan.channels, plan.features, positions)
+    tile = (plan.tile_channels, plan.tile_features, math.prod(plan.tiles))
+    return _tiling(config, plan, moved, blocks, (sizes, tile), target)
+
+
+def _tiling(config, plan: ConvPlan, moved, blocks: int, product, target) -> Tiling:
+    """Count a multiply-add for each tap: of channels on the vector unit if single."""
+    positions = math.prod(axis.out for axis in plan.axes)
+    taps = plan.outer_taps * plan.axes[2].taps
+    count = 2.0 * plan.batch * plan.groups * positions * taps * plan.features
+    if plan.depthwise:
+        cost = Cost({}, *moved, elementwise={str(plan.sum_dtype): count})
+        return Tiling(config, cost, steps=_steps(plan), blocks=blocks)
+    work = product_work(count * plan.channels, plan.dtype, target, plan.precision)
+    share = tiled_efficiency(*product, target, plan.dtype)
+    cost = Cost(work, *moved)
+    return Tiling(config, cost, _steps(plan), blocks, efficiency=share)

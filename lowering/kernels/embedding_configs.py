@@ -1,24 +1,28 @@
-"""Tiles of lookups that are legal on a target, the most promising first."""
+"""Tiles of lookups that are legal on a target, and what each moves."""
 
 import itertools
+import math
 from typing import Any
 
 import jax.numpy as jnp
 
-from tilejax.lowering.kernels.gathering import EmbeddingConfig, wide_type
-from tilejax.lowering.kernels.room import alignment, room, step_bytes, takes
+from tilejax.lowering.kernels.gathering import (
+    MOST_PREFETCHED,
+    EmbeddingConfig,
+    wide_type,
+)
+from tilejax.lowering.kernels.room import alignment, room, takes
 from tilejax.lowering.kernels.tiles import block_bytes, candidates, ceil_div
-from tilejax.targets import Target
+from tilejax.targets import Cost, Target, Tiling
 
 _ROWS = (8, 16, 32)
 _COLUMNS = (128, 256, 512, 1024, 2048)
 _VOCABULARY = (64, 128, 256, 512, 1024)
-_MOST = 32
 
 
 def embedding_configs(
     target: Target, table: Any, ids: Any, **params: Any
-) -> list[EmbeddingConfig]:
+) -> list[Tiling]:
     """Propose tiles for `embedding`.
 
     **Arguments:**
@@ -29,13 +33,14 @@ def embedding_configs(
 
     **Returns:**
 
-    Configs that fit the target's memory and alignment, by bytes moved plus steps; none
-    where the target cannot compile the dtype.
+    A `Tiling` for each config that fits the target's memory and alignment; none where
+    the target cannot compile the dtype.
 
         >>> import jax, tilejax.targets
         >>> table = jax.ShapeDtypeStruct((50000, 1024), "bfloat16")
         >>> ids = jax.ShapeDtypeStruct((4096,), "int32")
-        >>> embedding_configs(tilejax.targets.get("tpu:v5e"), table, ids)[0].group
+        >>> found = embedding_configs(tilejax.targets.get("tpu:v5e"), table, ids)
+        >>> found[0].config.group
         16
     """
     del params
@@ -44,7 +49,7 @@ def embedding_configs(
 
 def embedding_bag_configs(
     target: Target, table: Any, ids: Any, *others: Any, **params: Any
-) -> list[EmbeddingConfig]:
+) -> list[Tiling]:
     """Propose tiles for `embedding_bag` and for its weights' gradient.
 
     **Arguments:**
@@ -60,7 +65,8 @@ def embedding_bag_configs(
         >>> import jax, tilejax.targets
         >>> table = jax.ShapeDtypeStruct((50000, 128), "float32")
         >>> ids = jax.ShapeDtypeStruct((512, 20), "int32")
-        >>> embedding_bag_configs(tilejax.targets.get("tpu:v5e"), table, ids)[0].group
+        >>> found = embedding_bag_configs(tilejax.targets.get("tpu:v5e"), table, ids)
+        >>> found[0].config.group
         8
     """
     del others, params
@@ -69,7 +75,7 @@ def embedding_bag_configs(
 
 def embedding_grad_configs(
     target: Target, ids: Any, ct: Any, *, rows: int, **params: Any
-) -> list[EmbeddingConfig]:
+) -> list[Tiling]:
     """Propose tiles for `embedding_grad`.
 
     **Arguments:**
@@ -95,7 +101,7 @@ def embedding_grad_configs(
 
 def embedding_bag_table_grad_configs(
     target: Target, ids: Any, weights: Any, ct: Any, *, rows: int, **params: Any
-) -> list[EmbeddingConfig]:
+) -> list[Tiling]:
     """Propose tiles for `embedding_bag_table_grad`.
 
     **Arguments:**
@@ -137,18 +143,32 @@ def _fetched(config: EmbeddingConfig, dtype) -> int:
 def _propose(target, table, count, length, blocks):
     if not takes(target, [table.dtype]):
         return []
-    ranked = []
+    found = []
     for rows, group, columns in itertools.product(*_tiles(target, table)):
         config = EmbeddingConfig(rows, group, columns)
         held = block_bytes((rows, columns), wide_type(table.dtype))
         weights = 2 * block_bytes((rows, length), jnp.float32)
         out = 2 * block_bytes((rows, columns), table.dtype)
         used = _fetched(config, table.dtype) + blocks * (held + weights) + out
-        steps = ceil_div(count, rows) * ceil_div(table.shape[1], columns) * length
-        moved = rows * block_bytes((group, columns), table.dtype)
         if used <= room(target):
-            ranked.append((steps * (moved + step_bytes(target)), config))
-    return _best(ranked)
+            found.append(_lookup(config, table, count, length))
+    return found
+
+
+def _lookup(config, table, count: int, length: int) -> Tiling:
+    """Count what a step fetches: for each row the group that it is in."""
+    blocks = ceil_div(count, config.rows) * ceil_div(table.shape[1], config.columns)
+    group = block_bytes((config.group, config.columns), table.dtype)
+    fetched = blocks * length * config.rows * group + 4 * count * length
+    size = float(count * table.shape[1])
+    work = {str(wide_type(table.dtype)): 2 * size * length} if length > 1 else {}
+    return Tiling(
+        config,
+        Cost({}, fetched, size * table.dtype.itemsize, elementwise=work),
+        steps=blocks * length,
+        blocks=blocks,
+        calls=ceil_div(count * length, MOST_PREFETCHED),
+    )
 
 
 def _propose_grad(target, count, ct, vocabulary):
@@ -156,21 +176,33 @@ def _propose_grad(target, count, ct, vocabulary):
         return []
     align = alignment(target, ct.dtype)[0]
     blocks = candidates(vocabulary, _VOCABULARY, align)
-    ranked = []
+    found = []
     for *tile, block in itertools.product(*_tiles(target, ct), blocks):
         config = EmbeddingConfig(*tile, vocabulary=block)
         out = block_bytes((block, config.columns), ct.dtype)
         total = block_bytes((block, config.columns), wide_type(ct.dtype))
         used = _fetched(config, ct.dtype) + 2 * out + total
-        items = ceil_div(count, config.rows) + ceil_div(vocabulary, block)
-        moved = config.rows * block_bytes((config.group, config.columns), ct.dtype)
-        steps = items * ceil_div(ct.shape[1], config.columns)
-        stored = ceil_div(vocabulary, block) * out
         if used <= room(target):
-            ranked.append((steps * (moved + step_bytes(target)) + stored, config))
-    return _best(ranked)
+            found.append(_added(config, ct, count, vocabulary))
+    return found
 
 
-def _best(ranked):
-    ranked.sort(key=lambda pair: pair[0])
-    return [config for _, config in ranked[:_MOST]]
+def _added(config, ct, count: int, vocabulary: int) -> Tiling:
+    """Count the walk over blocks of the table, and sorting the row numbers before."""
+    columns = ceil_div(ct.shape[1], config.columns)
+    items = ceil_div(count, config.rows) + ceil_div(vocabulary, config.vocabulary)
+    group = block_bytes((config.group, config.columns), ct.dtype)
+    sort = 8 * count * max(1, math.ceil(math.log2(count)))
+    fetched = items * columns * config.rows * group
+    return Tiling(
+        config,
+        Cost(
+            {},
+            fetched + sort,
+            float(vocabulary * ct.shape[1] * ct.dtype.itemsize + sort),
+            elementwise={str(wide_type(ct.dtype)): 2.0 * count * ct.shape[1]},
+        ),
+        steps=items * columns,
+        blocks=columns,
+        calls=1 + ceil_div(count, MOST_PREFETCHED),
+    )

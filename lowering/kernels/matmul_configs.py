@@ -1,21 +1,22 @@
-"""Tiles of a matrix product that are legal on a target, the most promising first."""
+"""Tiles of a matrix product that are legal on a target, and what each moves."""
 
 import dataclasses
 import itertools
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
 
 from tilejax.lowering.kernels.matmul import MatmulConfig
 from tilejax.lowering.kernels.matmul_operands import Plan, plan_matmul
-from tilejax.lowering.kernels.room import alignment, room, step_bytes, takes
-from tilejax.lowering.kernels.tiles import block_bytes, candidates, ceil_div
-from tilejax.targets import Target
+from tilejax.lowering.kernels.room import alignment, room, takes
+from tilejax.lowering.kernels.tiles import block_bytes, candidates
+from tilejax.targets import Cost, Target, Tiling, matmul_tiling
 
 _M = (16, 32, 64, 128, 256, 512, 1024)
 _N = (16, 32, 64, 128, 256, 512, 1024)
 _K = (16, 32, 64, 128, 256, 512, 1024, 2048)
-_MOST = 32
 
 
 def matmul_configs(
@@ -26,7 +27,7 @@ def matmul_configs(
     scale: Any = None,
     residual: Any = None,
     **params: Any,
-) -> list[MatmulConfig]:
+) -> list[Tiling]:
     """Propose tiles for `matmul`.
 
     **Arguments:**
@@ -38,20 +39,25 @@ def matmul_configs(
 
     **Returns:**
 
-    Up to 32 configs that fit the target's memory and alignment, by bytes moved plus
-    steps; none where the target cannot compile the dtypes.
+    A `Tiling` for each config that fits the target's memory and alignment; none where
+    the target cannot compile the dtypes.
 
         >>> import jax, tilejax.targets
         >>> a = b = jax.ShapeDtypeStruct((1, 4096, 4096), "bfloat16")
-        >>> matmul_configs(tilejax.targets.get("tpu:v5e"), a, b)[0].k >= 128
-        True
+        >>> v5e = tilejax.targets.get("tpu:v5e")
+        >>> tilejax.targets.fastest(v5e, matmul_configs(v5e, a, b)).config.m
+        1024
     """
-    plan = plan_matmul(*(a, b, bias, scale, residual), config=MatmulConfig(), **params)
-    return _propose(
-        *(target, plan, (a.dtype, b.dtype)),
-        has_residual=residual is not None,
-        m_is_lane=plan.transpose_a,
-    )
+    operands = (a, b, bias, scale, residual)
+    plan = plan_matmul(*operands, config=MatmulConfig(), **params)
+    dtypes = (a.dtype, b.dtype)
+    extras = (bias is not None) + (scale is not None), residual is not None
+    configs = _legal(target, plan, dtypes, extras, plan.transpose_a)
+    beside = _beside(plan, (bias, scale, residual), params.get("activation"))
+    return [
+        _tiling(config, target, plan, (plan.m, plan.n, plan.k), dtypes, params, beside)
+        for config in configs
+    ]
 
 
 def matmul_backward_configs(
@@ -63,7 +69,7 @@ def matmul_backward_configs(
     residual: Any = None,
     ct: Any = None,
     **params: Any,
-) -> list[MatmulConfig]:
+) -> list[Tiling]:
     """Propose tiles for `matmul_backward`.
 
     **Arguments:**
@@ -72,27 +78,44 @@ def matmul_backward_configs(
 
     **Returns:**
 
-    Configs whose every tile suits rows as well as columns, since the three products of
-    the backward pass contract different axes.
+    A `Tiling` for each config whose every tile suits rows as well as columns, since the
+    three products of the backward pass contract different axes.
 
         >>> import jax, tilejax.targets
         >>> a = b = jax.ShapeDtypeStruct((1, 512, 512), "bfloat16")
         >>> target = tilejax.targets.get("tpu:v5e")
-        >>> all(c.m % 128 == 0 for c in matmul_backward_configs(target, a, b))
+        >>> all(t.config.m % 128 == 0 for t in matmul_backward_configs(target, a, b))
         True
     """
-    plan = plan_matmul(*(a, b, bias, scale, residual), config=MatmulConfig(), **params)
+    operands = (a, b, bias, scale, residual)
+    plan = plan_matmul(*operands, config=MatmulConfig(), **params)
     # The longest tile may meet the longest axis in any of the three roles.
     longest = max(plan.m, plan.n, plan.k)
     roles = dataclasses.replace(plan, m=longest, n=longest, k=longest)
-    return _propose(
-        target, roles, (a.dtype, b.dtype), has_residual=True, m_is_lane=True
-    )
+    dtypes = (a.dtype, b.dtype)
+    sizes = (plan.m, plan.n, plan.k), (plan.m, plan.k, plan.n), (plan.k, plan.n, plan.m)
+    found = []
+    for config in _legal(target, roles, dtypes, (2, True), True):
+        three = [
+            _tiling(config, target, plan, size, dtypes, params, Cost())
+            for size in sizes
+        ]
+        found.append(
+            dataclasses.replace(
+                max(three, key=lambda tiling: tiling.steps),
+                cost=three[0].cost + three[1].cost + three[2].cost,
+                steps=sum(tiling.steps for tiling in three),
+                calls=3,
+            )
+        )
+    return found
 
 
-def _propose(target, plan: Plan, dtypes, *, has_residual, m_is_lane):
-    if not takes(target, (*dtypes, plan.out_dtype)):
-        return []
+def _legal(
+    target: Target, plan: Plan, dtypes, extras: tuple[int, bool], m_is_lane: bool
+) -> Iterable[MatmulConfig]:
+    if plan.empty or not takes(target, (*dtypes, plan.out_dtype)):
+        return
     aligns = [alignment(target, dtype) for dtype in (*dtypes, plan.out_dtype)]
     rows, columns = (max(sizes) for sizes in zip(*aligns, strict=True))
     sizes = (
@@ -100,21 +123,45 @@ def _propose(target, plan: Plan, dtypes, *, has_residual, m_is_lane):
         _aligned(plan.n, _N, columns),
         _aligned(plan.k, _K, columns),
     )
-    legal = [
-        MatmulConfig(*tile)
-        for tile in itertools.product(*sizes)
-        if matmul_bytes(MatmulConfig(*tile), plan, dtypes, has_residual) <= room(target)
-    ]
-    step = step_bytes(target)
-    legal.sort(key=lambda config: _cost(config, plan, dtypes, step))
-    return legal[:_MOST]
+    for tile in itertools.product(*sizes):
+        config = MatmulConfig(*tile)
+        if matmul_bytes(config, plan, dtypes, *extras) <= room(target):
+            yield config
+
+
+def _tiling(config, target, plan: Plan, sizes, dtypes, params, beside: Cost) -> Tiling:
+    items = [jnp.dtype(x).itemsize for x in (*dtypes, plan.out_dtype)]
+    return matmul_tiling(
+        sizes,
+        (config.m, config.n, config.k),
+        target,
+        jnp.promote_types(*dtypes),
+        (items[0], items[1], items[2]),
+        batch=plan.batch,
+        extra=beside,
+        precision=params.get("precision"),
+        config=config,
+    )
+
+
+def _beside(plan: Plan, extras, activation: str | None) -> Cost:
+    """Count what is read and computed for the epilogue."""
+    whole = float(plan.batch * plan.m * plan.n)
+    steps = sum(x is not None for x in extras)
+    exps = whole if activation not in (None, "relu") else 0.0
+    steps += activation is not None and not exps
+    moved = sum(math.prod(x.shape) * x.dtype.itemsize for x in extras if x is not None)
+    work = {"float32": whole * steps} if steps else {}
+    return Cost({}, moved, transcendentals=exps, elementwise=work)
 
 
 def _aligned(size, tiles, align):
     return candidates(size, [tile for tile in tiles if tile % align == 0], align)
 
 
-def matmul_bytes(config: MatmulConfig, plan: Plan, dtypes, has_residual: bool) -> int:
+def matmul_bytes(
+    config: MatmulConfig, plan: Plan, dtypes, vectors: int, has_residual: bool
+) -> int:
     """Return the bytes that the blocks of a config occupy.
 
     **Arguments:**
@@ -122,6 +169,7 @@ def matmul_bytes(config: MatmulConfig, plan: Plan, dtypes, has_residual: bool) -
     - `config`: The tile.
     - `plan`: The product that is tiled.
     - `dtypes`: Of the two operands.
+    - `vectors`: How many of bias and scale are read.
     - `has_residual`: Whether a residual is read.
 
     **Returns:**
@@ -134,20 +182,5 @@ def matmul_bytes(config: MatmulConfig, plan: Plan, dtypes, has_residual: bool) -
     b_shape = (n, k) if plan.transpose_b else (k, n)
     moved = block_bytes(a_shape, dtypes[0]) + block_bytes(b_shape, dtypes[1])
     moved += block_bytes((m, n), plan.out_dtype) * (2 if has_residual else 1)
-    moved += 2 * block_bytes((1, n), jnp.float32)
+    moved += vectors * block_bytes((1, n), jnp.float32)
     return 2 * moved + 2 * block_bytes((m, n), plan.sum_dtype)
-
-
-def _cost(config, plan: Plan, dtypes, step):
-    """Count the bytes moved, with steps turned into bytes.
-
-    The left operand is read once for each tile of columns and the right one once for
-    each tile of rows; padding to whole tiles is paid for.
-    """
-    m, n = ceil_div(plan.m, config.m), ceil_div(plan.n, config.n)
-    k = ceil_div(plan.k, config.k)
-    sizes = [jnp.dtype(dtype).itemsize for dtype in dtypes]
-    length = k * config.k
-    left = n * m * config.m * length * sizes[0]
-    right = m * n * config.n * length * sizes[1]
-    return plan.batch * (left + right + m * n * k * step)

@@ -1,4 +1,4 @@
-"""What a target lets a kernel's blocks be: dtypes, alignment, bytes, cost of a step."""
+"""What a target lets a kernel's blocks be: dtypes, alignment, bytes."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,6 @@ from tilejax.targets import Target
 
 # Mosaic keeps part of the scoped memory for spills and for its own buffers.
 _TPU_SHARE = 0.75
-# Where nobody has published what a step costs or how fast the memory is, a step is
-# taken to cost as much as moving this many bytes: about 0.35 us at 800 GB/s.
-_STEP_BYTES = 256 * 1024
 
 
 def takes(target: Target, dtypes: Iterable) -> bool:
@@ -74,22 +71,3 @@ def room(target: Target) -> int:
     """
     whole = target.block_bytes or 128 * 1024
     return int(whole * _TPU_SHARE) if target.kind == "tpu" else whole
-
-
-def step_bytes(target: Target) -> float:
-    """Return how many bytes could be moved in the time that a grid step costs.
-
-    **Arguments:**
-
-    - `target`: The machine.
-
-    **Returns:**
-
-    Bytes; a guess where the target has no figures.
-
-        >>> import tilejax.targets
-        >>> step_bytes(tilejax.targets.get("tpu:v5e")) > 0
-        True
-    """
-    seconds, bandwidth = target.limits.step_seconds, target.main.bandwidth
-    return seconds * bandwidth if seconds and bandwidth else _STEP_BYTES

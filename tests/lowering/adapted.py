@@ -22,7 +22,10 @@ def configs_of(use: Use, target: targets.Target = V5E):
         None if x is None else jax.ShapeDtypeStruct(x.shape, x.dtype)
         for x in use.operands()
     ]
-    return KERNELS[use.op, use.part].configs(target, *operands, **use.plain_params())
+    found = KERNELS[use.op, use.part].configs(target, *operands, **use.plain_params())
+    if isinstance(found, str):
+        return found
+    return [tiling.config for _, tiling in targets.ranked(target, found)]
 
 
 def check_uses(case: Case, dtype: str, gradient: bool) -> list[str]:

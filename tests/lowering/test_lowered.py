@@ -25,7 +25,8 @@ def kernels(request):
 
     def kernels(f, *avals, platforms=("tpu",)):
         mesh = AbstractMesh((), (), abstract_device=device)
-        with jax.sharding.use_abstract_mesh(mesh):
+        wish = tilejax.options(kernels="native")
+        with jax.sharding.use_abstract_mesh(mesh), wish:
             text = jax.export.export(f, platforms=list(platforms))(*avals).mlir_module()
         names = re.findall(r'kernel_name = "(\w+)"', text)
         assert len(names) == text.count("tpu_custom_call")

@@ -3,7 +3,7 @@
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tilejax import targets
@@ -30,8 +30,13 @@ class KernelRecord:
     - `shapes`: operands as `f32[8,16]`.
     - `times`: how often it runs; None inside a `while`.
     - `flops`, `bytes`: of all its runs together (of one, inside a `while`).
-    - `seconds`: modelled for the target; None where a figure of it is unknown.
+    - `seconds`: modelled for the work as such, each array moved once: the least for
+      whatever runs it; None where a figure of the target is unknown.
     - `at_least`: what the known figures alone make of it.
+    - `kernel_seconds`, `reference_seconds`: modelled for one run of the kernel's best
+      config and of the reference, with what is loaded again, launches and steps; None
+      where no choice was made between them.
+    - `assumed`: the figures that these two took for unknown ones of the target.
     - `bound`: what limits it by the model: compute, memory or launch.
     - `source`: the user's line.
     """
@@ -49,6 +54,9 @@ class KernelRecord:
     at_least: float
     bound: str | None
     source: str | None
+    kernel_seconds: float | None = None
+    reference_seconds: float | None = None
+    assumed: tuple[str, ...] = ()
 
     @property
     def intensity(self) -> float:
@@ -127,9 +135,7 @@ def explain(
         made.name,
         record.name,
         [p for p in made.passes if p.notes or p.before != p.after],
-        kernel_records(
-            made.after, targets.with_bandwidth(record), overrides=target is not None
-        ),
+        kernel_records(made.after, record, overrides=target is not None),
     )
 
 
@@ -189,7 +195,7 @@ _HEAVY: Mapping[str, str] = {
 
 def _tiled_record(each: Counted) -> KernelRecord:
     choice = each.choice
-    return _record(
+    record = _record(
         each.visit,
         each.op.name,
         each.part,
@@ -198,6 +204,12 @@ def _tiled_record(each: Counted) -> KernelRecord:
         choice.reason,
         each.cost,
         each.target,
+    )
+    return replace(
+        record,
+        kernel_seconds=choice.seconds,
+        reference_seconds=choice.reference_seconds,
+        assumed=choice.assumed,
     )
 
 
@@ -217,7 +229,8 @@ def _plain_record(visit, target) -> KernelRecord:
 
 def _record(visit, name, part, impl, config, reason, cost, target) -> KernelRecord:
     times = visit.trips or 1
-    estimate = targets.seconds(cost, target)
+    # Measured for the times here alone: no choice may hang on a measurement.
+    estimate = targets.seconds(cost, targets.with_bandwidth(target))
     where = source(visit.eqn)
     return KernelRecord(
         name,

@@ -34,6 +34,8 @@ def render(found: Explanation, width: int = 150) -> str:
     if found.kernels:
         console.print(_kernels(found.kernels, width))
         console.print(_reasons(found.kernels))
+        for line in _notes(found):
+            console.print(line, soft_wrap=False)
     console.print(_summary(found))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -134,6 +136,20 @@ def _reasons(kernels: Sequence[KernelRecord]) -> Table:
     for (impl, why), names in found.items():
         table.add_row(impl, why, ", ".join(names))
     return table
+
+
+def _notes(found: Explanation) -> list[str]:
+    """How the times of the reasons differ from the table's, where there are any."""
+    if all(k.kernel_seconds is None for k in found.kernels):
+        return []
+    notes = [
+        "The reasons' times include arrays loaded again, launches and grid steps; the "
+        "table's are the least for the work."
+    ]
+    assumed = dict.fromkeys(text for k in found.kernels for text in k.assumed)
+    if assumed:
+        notes.append(f"Unknown of the target and assumed: {', '.join(assumed)}.")
+    return notes
 
 
 def _operation(record: KernelRecord, times: int) -> str:

@@ -1,5 +1,6 @@
 """Target records, detection and the cost model."""
 
+from tilejax.targets.assumed import Assumed as Assumed, assumed as assumed
 from tilejax.targets.cost import Cost as Cost
 from tilejax.targets.figures import dtype_key as dtype_key
 from tilejax.targets.fit import Fit as Fit, fits as fits
@@ -11,6 +12,8 @@ from tilejax.targets.padding import (
 from tilejax.targets.product import (
     matmul_cost as matmul_cost,
     matmul_seconds as matmul_seconds,
+    matmul_tiling as matmul_tiling,
+    product_work as product_work,
 )
 from tilejax.targets.records import (
     Limits as Limits,
@@ -26,6 +29,11 @@ from tilejax.targets.registry import (
     register as register,
 )
 from tilejax.targets.roofline import Estimate as Estimate, seconds as seconds
+from tilejax.targets.tiling import (
+    Tiling as Tiling,
+    fastest as fastest,
+    ranked as ranked,
+)
 from tilejax.targets.traffic import (
     Traffic as Traffic,
     matmul_levels as matmul_levels,

@@ -1,8 +1,7 @@
 """The records as a page, `docs/targets.md`; `python -m tilejax.targets.document`."""
 
-from typing import Any
-
 from tilejax.targets import ascend, gpu, tpu
+from tilejax.targets.figures import shown
 from tilejax.targets.records import Target
 
 _INTRO = """\
@@ -56,49 +55,6 @@ def markdown() -> str:
     # each vendor's file explains the names it gives its sources
     parts += [f"{module.__doc__}" for module in (gpu, tpu, ascend)]
     return "\n".join(parts)
-
-
-def shown(path: str, value: Any) -> str:
-    """Return a figure with its unit, for people.
-
-    **Arguments:**
-
-    - `path`: The figure's path, whose end tells the unit.
-    - `value`: The figure, or `None`.
-
-    Example:
-
-    >>> shown("memories.hbm.bandwidth", 819e9), shown("units.mxu.int8", None)
-    ('819 GB/s', 'unknown')
-    """
-    last = path.rpartition(".")[2]
-    if value is None:
-        return "unknown"
-    if isinstance(value, tuple):
-        return " x ".join(map(str, value))
-    if last in ("bytes", "fast_bytes"):
-        return _bytes(value)
-    if last == "align":
-        return f"{value} B"
-    if last == "bandwidth":
-        return (
-            f"{value / 1e12:.5g} TB/s" if value >= 1e12 else f"{value / 1e9:.5g} GB/s"
-        )
-    if path.startswith("units") or last == "rate":
-        return f"{value / 1e12:.5g} Tops/s"
-    if last.endswith("seconds"):
-        return f"{value * 1e6:g} us"
-    return str(value)
-
-
-def _bytes(value: int) -> str:
-    for size, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        # vendors count memory in powers of ten as often; show whichever is round
-        if value % 10**9 == 0:
-            return f"{value // 10**9} GB"
-        if value >= size:
-            return f"{value / size:g} {name}"
-    return f"{value} B"
 
 
 def _section(target: Target) -> str:

@@ -1,5 +1,6 @@
 """The figures of a record as paths, and the names that dtypes go by in it."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,16 @@ def dtype_key(dtype: Any) -> tuple[str, int]:
     >>> dtype_key("float8_e4m3fn"), dtype_key("uint8")
     (('float8', 8), ('int8', 8))
     """
+    try:
+        return _dtype_key(dtype)
+    except DTypeError:
+        raise
+    except TypeError:  # what has no hash may be a dtype all the same
+        return _dtype_key.__wrapped__(dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _dtype_key(dtype: Any) -> tuple[str, int]:
     if isinstance(dtype, str) and dtype in _SPECIAL:
         return dtype, _SPECIAL[dtype]
     try:
@@ -105,3 +116,46 @@ def with_figure(target: "Target", path: str, value: Any) -> "Target":
             for unit in target.units
         ),
     )
+
+
+def shown(path: str, value: Any) -> str:
+    """Return a figure with its unit, for people.
+
+    **Arguments:**
+
+    - `path`: The figure's path, whose end tells the unit.
+    - `value`: The figure, or `None`.
+
+    Example:
+
+    >>> shown("memories.hbm.bandwidth", 819e9), shown("units.mxu.int8", None)
+    ('819 GB/s', 'unknown')
+    """
+    last = path.rpartition(".")[2]
+    if value is None:
+        return "unknown"
+    if isinstance(value, tuple):
+        return " x ".join(map(str, value))
+    if last in ("bytes", "fast_bytes"):
+        return _bytes(value)
+    if last == "align":
+        return f"{value} B"
+    if last == "bandwidth":
+        return (
+            f"{value / 1e12:.5g} TB/s" if value >= 1e12 else f"{value / 1e9:.5g} GB/s"
+        )
+    if path.startswith("units") or last == "rate":
+        return f"{value / 1e12:.5g} Tops/s"
+    if last.endswith("seconds"):
+        return f"{value * 1e6:g} us"
+    return str(value)
+
+
+def _bytes(value: int) -> str:
+    for size, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        # vendors count memory in powers of ten as often; show whichever is round
+        if value % 10**9 == 0:
+            return f"{value // 10**9} GB"
+        if value >= size:
+            return f"{value / size:g} {name}"
+    return f"{value} B"

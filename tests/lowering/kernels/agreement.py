@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tilejax.targets import ranked
+
 # Of the largest value: a few roundings of the result's type, or of the sums behind it.
 TOLERANCE = {"float64": 1e-13, "float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
 
@@ -78,3 +80,10 @@ def assert_agree(got: Any, want: Any, dtype: Any, what: str = "") -> None:
     assert off <= TOLERANCE[jnp.dtype(dtype).name] * scale, (
         f"{what}: off by {off}, largest value {scale}"
     )
+
+
+def tiles_of(target, tilings, most: int) -> list:
+    """The configs of some tilings: the fastest, and an even choice of the others."""
+    configs = [tiling.config for _, tiling in ranked(target, tilings)]
+    assert configs
+    return configs[:: -(-len(configs) // most)]

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import tilejax.targets
+from tests.lowering.kernels.agreement import tiles_of
 from tests.lowering.kernels.test_conv import Case, check
 from tilejax.lowering.kernels import conv_backward as backward_file
 from tilejax.lowering.kernels.conv import ConvConfig, conv
@@ -92,17 +93,17 @@ def test_every_proposed_tile_lowers(lower, name, case):
     x, w, ct = avals(case, "bfloat16")
     configs = conv_configs(target, x, w, **case.params)
     assert configs
-    for config in configs[::6]:
+    for config in tiles_of(target, configs, 6):
         lower(lambda x, w, c=config: conv(x, w, **case.params, config=c), x, w)
     params = {**case.params, "sizes": case.sizes}
     configs = conv_input_grad_configs(target, ct, w, **params)
     assert configs
-    for config in configs[::10]:
+    for config in tiles_of(target, configs, 4):
         lower(lambda ct, w, c=config: conv_input_grad(ct, w, **params, config=c), ct, w)
     params = {**case.params, "sizes": case.taps}
     configs = conv_filter_grad_configs(target, x, ct, **params)
     assert configs
-    for config in configs[::10]:
+    for config in tiles_of(target, configs, 4):
         lower(
             lambda x, ct, c=config: conv_filter_grad(x, ct, **params, config=c), x, ct
         )

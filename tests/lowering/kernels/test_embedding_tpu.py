@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 import tilejax.targets
-from tests.lowering.kernels.agreement import assert_agree, exact_cotangents, exactly
+from tests.lowering.kernels.agreement import (
+    assert_agree,
+    exact_cotangents,
+    exactly,
+    tiles_of,
+)
 from tests.lowering.kernels.test_embedding import bags, lookup
 from tilejax.lowering.kernels.embedding import EmbeddingConfig, embedding
 from tilejax.lowering.kernels.embedding_backward import (
@@ -91,18 +96,17 @@ def test_every_proposed_tile_lowers(lower, name, dtype):
     table, ids, ct = S((rows, 700), dtype), S((64,), "int32"), S((64, 700), dtype)
     configs = embedding_configs(target, table, ids)
     assert configs
-    for config in (configs[0], configs[-1]):
+    for config in tiles_of(target, configs, 2):
         lower(lambda t, i, c=config: embedding(t, i, config=c), table, ids)
     configs = embedding_grad_configs(target, ids, ct, rows=rows)
     assert configs
-    for config in (configs[0], configs[-1]):
+    for config in tiles_of(target, configs, 2):
         lower(lambda i, g, c=config: embedding_grad(i, g, rows=rows, config=c), ids, ct)
     some = S((64, 3), "int32")
-    for config in embedding_bag_configs(target, table, some)[:1]:
+    for config in tiles_of(target, embedding_bag_configs(target, table, some), 1):
         lower(lambda t, i, c=config: embedding_bag(t, i, config=c), table, some)
-    for config in embedding_bag_table_grad_configs(target, some, None, ct, rows=rows)[
-        :1
-    ]:
+    configs = embedding_bag_table_grad_configs(target, some, None, ct, rows=rows)
+    for config in tiles_of(target, configs, 1):
         lower(
             lambda i, g, c=config: embedding_bag_table_grad(
                 i, None, g, rows=rows, config=c

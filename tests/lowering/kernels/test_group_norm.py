@@ -13,10 +13,14 @@ from tests.lowering.kernels.agreement import (
     assert_agree,
     exact_cotangents,
     exactly,
+    tiles_of,
 )
 from tilejax.lowering.kernels.group_norm import GroupNormConfig, group_norm
 from tilejax.lowering.kernels.group_norm_backward import group_norm_backward
-from tilejax.lowering.kernels.row_configs import group_norm_configs
+from tilejax.lowering.kernels.row_configs import (
+    group_norm_backward_configs,
+    group_norm_configs,
+)
 
 EPS = 1e-5
 
@@ -122,10 +126,11 @@ def test_group_norm_has_no_race_and_reads_no_padding(rng, checking):
 def test_group_norm_lowers_for_tpu_with_the_proposed_tiles(lower, shape, dtype):
     x, vector = (jax.ShapeDtypeStruct(s, dtype) for s in (shape, shape[2:]))
     statistic = jax.ShapeDtypeStruct((shape[0], 32), "float32")
-    configs = group_norm_configs(tilejax.targets.get("tpu:v5e"), x)
-    assert configs
-    for c in configs[::4]:
+    target = tilejax.targets.get("tpu:v5e")
+    for c in tiles_of(target, group_norm_configs(target, x), 4):
         options = dict(groups=32, config=c)
         lower(lambda *a, o=options: group_norm(*a, eps=EPS, **o), x, vector, vector)
+    for c in tiles_of(target, group_norm_backward_configs(target, x), 4):
+        options = dict(groups=32, config=c)
         operands = (x, vector, vector, statistic, statistic, x, statistic, statistic)
         lower(lambda *a, o=options: group_norm_backward(*a, **o), *operands)

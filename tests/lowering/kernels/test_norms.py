@@ -13,6 +13,7 @@ from tests.lowering.kernels.agreement import (
     assert_agree,
     exact_cotangents,
     exactly,
+    tiles_of,
 )
 from tilejax.lowering.kernels.norms import NormConfig, layer_norm, rms_norm
 from tilejax.lowering.kernels.norms_backward import (
@@ -162,10 +163,10 @@ def test_norms_lower_for_tpu_with_the_proposed_tiles(lower, shape, dtype):
     row = jax.ShapeDtypeStruct(shape[:1], "float32")
     forward, backward = norm_configs(target, x), norm_backward_configs(target, x)
     assert forward and backward
-    for c in forward[::4]:
+    for c in tiles_of(target, forward, 3):
         lower(lambda *a, c=c: layer_norm(*a, eps=EPS, config=c), x, vector, vector)
         lower(lambda *a, c=c: rms_norm(*a, eps=EPS, config=c), x, vector)
-    for c in backward[::4]:
+    for c in tiles_of(target, backward, 4):
         operands = (x, vector, vector, row, row, x, row, row)
         lower(lambda *a, c=c: layer_norm_backward(*a, config=c), *operands)
         operands = (x, vector, row, x, row)
