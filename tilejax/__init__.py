@@ -2,6 +2,7 @@
 
 from tilejax.front.filter_jit import filter_jit as filter_jit
 from tilejax.front.jit import jit as jit
+from tilejax.front.native_pallas import native_pallas as native_pallas
 from tilejax.front.register import register_op as register_op
 from tilejax.options import Options as Options, options as options
 from tilejax.report.explain import (

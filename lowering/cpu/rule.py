@@ -4,13 +4,14 @@ import threading
 
 from tilejax._jax import pallas
 from tilejax.errors import UnsupportedKernel
-from tilejax.lowering.cpu import ffi
+from tilejax.lowering.cpu import ffi, host
 from tilejax.lowering.cpu.driver import Launch
-from tilejax.lowering.cpu.host import Host, detect
+from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.kernel import build
 from tilejax.lowering.tile.normal import normalise
 from tilejax.lowering.tile.program import TileProgram
 from tilejax.lowering.tile.text import as_text
+from tilejax.options import current as options_in_force
 
 _MADE: dict[tuple[str, Host], tuple[str, Launch]] = {}
 _LOCK = threading.Lock()
@@ -30,20 +31,29 @@ def tile_program(params: dict) -> TileProgram:
 
 
 def lower(ctx, *operands, **params):
-    """Lower a `pallas_call` equation to a call of its compiled kernel."""
-    program = tile_program(params)
-    target, launch = _compiled(program, detect())
+    """Lower a `pallas_call` equation to a call of its compiled kernel.
+
+    **Raises:** `UnsupportedKernel`, unless the options ask for the interpreter then.
+    """
+    settings = options_in_force()
+    try:
+        program = tile_program(params)
+        target, launch = _compiled(program, host.current())
+    except UnsupportedKernel:
+        if settings.pallas_fallback == "error":
+            raise
+        return pallas.interpreted(ctx, *operands, interpret=True, **params)
     return ffi.call(ctx, operands, target, launch)
 
 
-def _compiled(program: TileProgram, host: Host) -> tuple[str, Launch]:
+def _compiled(program: TileProgram, cpu: Host) -> tuple[str, Launch]:
     """The same kernel reaches the rule once for every jit around it."""
-    key = (as_text(program), host)
+    key = (as_text(program), cpu)
     with _LOCK:
         found = _MADE.get(key)
     if found is None:
-        module, launch = build(program, host)
-        found = ffi.register(module.text(), launch, host), launch
+        module, launch = build(program, cpu)
+        found = ffi.register(module.text(), launch, cpu), launch
         with _LOCK:
             _MADE[key] = found
     return found

@@ -252,18 +252,52 @@ def line_of(eqn: Eqn) -> str:
 # Lowering
 
 
-def on_cpu(rule: Callable) -> None:
-    """Have `rule(ctx, *operands, **params)` lower every compiled call for the CPU.
+class _Native:
+    """An `interpret=` that asks for a compiled kernel on the CPU.
 
-    An interpreted call (`interpret=`) keeps JAX's own lowering.
+    It is false, so that for every other platform it says what False says.
+    """
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "native"
+
+
+NATIVE = _Native()
+
+
+def on_cpu(rule: Callable, is_asked_for: Callable[[], bool]) -> None:
+    """Have `rule(ctx, *operands, **params)` lower compiled calls for the CPU.
+
+    **Arguments:**
+
+    - `is_asked_for`: whether calls that are not marked `interpret=NATIVE` are compiled,
+      too, where they are lowered. Otherwise JAX refuses them, as it does by itself.
+      An interpreted call keeps JAX's own lowering in any case.
     """
 
     def lower(ctx, *operands, interpret, **params):
-        if interpret:
+        is_native = interpret is NATIVE or is_asked_for()
+        if interpret or not is_native:
             return interpreted(ctx, *operands, interpret=interpret, **params)
         return rule(ctx, *operands, **params)
 
     mlir.register_lowering(pallas_call_p, lower, platform="cpu")
+
+
+def is_unmarked(eqn: Eqn) -> bool:
+    """Tell whether an equation is a compiled call that nobody marked native yet."""
+    if eqn.primitive is not pallas_call_p:
+        return False
+    interpret = eqn.params["interpret"]
+    return not interpret and interpret is not NATIVE
+
+
+def marked(eqn: Eqn) -> Eqn:
+    """Return a call marked native."""
+    return eqn.replace(params=eqn.params | {"interpret": NATIVE})
 
 
 def interpreted(ctx, *operands, **params):

@@ -13,6 +13,7 @@ from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.native_pallas import compile_pallas
 from tilejax.passes.raise_attention import raise_attention
 from tilejax.passes.raise_lax import raise_lax
 from tilejax.passes.raise_softmax import raise_softmax
@@ -31,6 +32,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("raise_softmax", raise_softmax),
     ("raise_attention", raise_attention),
     ("raise_lax", raise_lax),
+    ("native_pallas", compile_pallas),
     ("dce", drop_dead),
 )
 
