@@ -288,6 +288,7 @@ def _tiling(config, plan: ConvPlan, moved, blocks: int, product, target) -> Tili
         cost = Cost({}, *moved, elementwise={str(plan.sum_dtype): count})
         return Tiling(config, cost, steps=_steps(plan), blocks=blocks)
     work = product_work(count * plan.channels, plan.dtype, target, plan.precision)
-    share = tiled_efficiency(*product, target, plan.dtype)
+    sizes, tile = product
+    share = tiled_efficiency(sizes, tile, target, plan.dtype)
     cost = Cost(work, *moved)
     return Tiling(config, cost, _steps(plan), blocks, efficiency=share)

@@ -18,7 +18,7 @@ from tilejax.primitives.matmul import matmul
 from tilejax.primitives.norms import layer_norm
 from tilejax.targets import Cost, Tiling
 
-assert tpu.FAMILIES  # it registers the kernels
+FAMILIES = tpu.FAMILIES  # whose kernels are registered by importing it
 S = jax.ShapeDtypeStruct
 V5E = targets.get("tpu:v5e")
 TPUS = ["tpu:v5e", "tpu:v6e", "tpu:v5p", "tpu:tpu7x"]
@@ -152,6 +152,11 @@ def test_a_second_process_makes_the_same_choices():
     assert runs[0] == runs[1] and "native" in runs[0]
 
 
+def _gain(record):
+    assert record.reference_seconds is not None and record.kernel_seconds is not None
+    return record.reference_seconds / record.kernel_seconds
+
+
 def _of(found, primitive, part="forward"):
     return [k for k in found.kernels if (k.primitive, k.part) == (primitive, part)]
 
@@ -169,7 +174,7 @@ def test_long_attention_is_native_with_large_tiles(target):
     for k in kernels:
         assert k.impl == "native" and min(k.config.queries, k.config.keys) >= 256
         # the reference writes and reads the scores several times
-        assert k.reference_seconds > 5 * k.kernel_seconds
+        assert _gain(k) > 5
 
 
 @pytest.mark.parametrize("target", TPUS)
@@ -188,7 +193,7 @@ def test_an_epilogue_is_what_a_product_gains_by():
 
     def times(f, *avals):
         (k,) = tilejax.explain(f, *avals, target="tpu:v5e").kernels
-        return k.reference_seconds / k.kernel_seconds
+        return _gain(k)
 
     assert times(lambda a: matmul(a, a), a) == pytest.approx(1)
     fused = times(lambda a, b: matmul(a, a, bias=b, activation="gelu"), a, bias)

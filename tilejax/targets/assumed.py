@@ -104,14 +104,15 @@ def _with_vector_rate(target: Target, values: dict[str, float]) -> tuple[Unit, .
     vector, matrix = target.unit("vector"), target.unit("matrix")
     if vector is None:
         return target.units
-    rates = dict(vector.rates)
-    if rates.get("float32") is None:
+    rates, plain = dict(vector.rates), vector.rates.get("float32")
+    if plain is None:
         known = [r for r in matrix.rates.values() if r] if matrix else []
-        rates["float32"] = min(known, default=1e12) * _VECTOR_SHARE
-        values[f"units.{vector.name}.float32"] = rates["float32"]
+        plain = min(known, default=1e12) * _VECTOR_SHARE
+        rates["float32"] = values[f"units.{vector.name}.float32"] = plain
     if all(unit.rates.get("transcendental") is None for unit in target.units):
-        rates["transcendental"] = rates["float32"] * _TRANSCENDENTAL_SHARE
-        values[f"units.{vector.name}.transcendental"] = rates["transcendental"]
+        rate = plain * _TRANSCENDENTAL_SHARE
+        rates["transcendental"] = rate
+        values[f"units.{vector.name}.transcendental"] = rate
     return tuple(
         replace(unit, rates=rates) if unit is vector else unit for unit in target.units
     )
@@ -125,8 +126,8 @@ def _with_all_rates(target: Target, values: dict[str, float]) -> Target:
         wanted += [n for n in _DTYPES if _lacks(target, unit, n)]
         rates = dict(unit.rates)
         for name in dict.fromkeys(wanted):
-            rates[name] = _by_width(name, unit, target)
-            values[f"units.{unit.name}.{name}"] = rates[name]
+            rate = _by_width(name, unit, target)
+            rates[name] = values[f"units.{unit.name}.{name}"] = rate
         units.append(replace(unit, rates=rates))
     return replace(target, units=tuple(units))
 
