@@ -5,7 +5,16 @@ from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.blocked import blocked
 from tilejax.lowering.cpu.dot.operand import InMemory as InMemory, Operand as Operand
 from tilejax.lowering.cpu.dot.packed import Packed as Packed, advance
-from tilejax.lowering.cpu.dot.unit import choose
+from tilejax.lowering.cpu.dot.thin import (
+    FEW,
+    LONG,
+    emit_dots,
+    emit_updates,
+    is_few_dots,
+    move,
+    turned,
+)
+from tilejax.lowering.cpu.dot.unit import choose, plain
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import TYPES, itemsize, literal
@@ -40,12 +49,38 @@ def emit_dot(
         if not accumulate:
             _clear(function, out)
         return
-    unit = (
-        b.unit
-        if isinstance(b, Packed)
-        else choose(function.module.host, a.dtype, b.dtype, out.dtype, k)
-    )
+    if not isinstance(b, Packed) and _thin(function, arena, a, b, out, accumulate):
+        return
+    host = function.module.host
+    if isinstance(b, Packed):
+        unit = b.unit
+    else:
+        unit = choose(host, a.dtype, b.dtype, out.dtype, k)
     blocked(function, arena, unit, a, b, out, accumulate)
+
+
+def _thin(
+    f: Function, arena: Arena, a: Operand, b: Operand, out: View, accumulate: bool
+) -> bool:
+    """Emit a product with few rows or columns; return False for others."""
+    rows, columns = out.shape
+    if is_few_dots(a, b):
+        emit_dots(f, arena, a, b, out, accumulate)
+    elif is_few_dots(b, a):
+        emit_dots(f, arena, b, a, turned(out), accumulate)
+    elif rows <= FEW and b.row_is_free() and columns * itemsize(b.dtype) >= LONG:
+        emit_updates(f, arena, a, b, out, accumulate)
+    elif rows <= FEW and b.row_is_free():
+        unit = plain(f.module.host, out.dtype)
+        blocked(f, arena, unit, a, b, out, accumulate)
+    elif columns <= FEW and a.row_is_free() and rows > FEW:
+        with arena.scope():
+            other = arena.tile((columns, rows), out.dtype)
+            emit_dot(f, arena, b, a, other, accumulate=False)
+            move(f, turned(other), out, accumulate)
+    else:
+        return False
+    return True
 
 
 def packed_form(

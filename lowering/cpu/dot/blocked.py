@@ -130,7 +130,13 @@ def _packed(unit: Unit, form: Form, source: str, column: Index, width: int) -> P
     return Panels(source, column, width, unit.width, form.panel, k, unit.b)
 
 
-_WIDENED = ("bfloat16", "int8", "uint8", "int16", "uint16")
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+_WIDENED = {
+    "float32": ("bfloat16", *_INTEGERS),
+    "int32": _INTEGERS,
+    "uint32": _INTEGERS,
+}
+"""What the loads of a micro-kernel convert."""
 
 
 def _in_place(unit: Unit, b: Operand, out: View) -> Panels | None:
@@ -139,7 +145,7 @@ def _in_place(unit: Unit, b: Operand, out: View) -> Panels | None:
     rows, columns = out.shape
     if view is None or view.strides[0] != 1 or unit.group != 1:
         return None
-    if view.dtype != unit.b and (unit.acc != "float32" or view.dtype not in _WIDENED):
+    if view.dtype != unit.b and view.dtype not in _WIDENED.get(unit.acc, ()):
         return None
     if rows > FEW_ROWS * unit.rows:
         return None

@@ -67,7 +67,7 @@ def choose(host: Host, a: str, b: str, out: str, k: int = 1 << 20) -> Unit:
         unit = _pairs(host)
     else:
         unit = None
-    return unit or _plain(host, out)
+    return unit or plain(host, out)
 
 
 def _halves(dtype: str) -> bool:
@@ -83,7 +83,8 @@ def _block(host: Host, spare: int = 0) -> tuple[int, int]:
     return 6, 4
 
 
-def _plain(host: Host, out: str) -> Unit:
+def plain(host: Host, out: str) -> Unit:
+    """Return the unit that multiplies elements of the accumulators' own dtype."""
     lanes = max(1, host.lanes * 4 // itemsize(out))
     step = _integer if not is_float(out) else _fused if _has_fma(host) else _separate
     rows, vectors = _block(host)
