@@ -9,7 +9,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from tilejax.lowering.cpu import cache as disk
-from tilejax.lowering.cpu.elf import undefined_symbols
+from tilejax.lowering.cpu.elf import stub_calls, undefined_symbols
 from tilejax.lowering.cpu.host import Host, detect
 
 
@@ -84,6 +84,8 @@ def _engine(data: bytes) -> llvm.ExecutionEngine:
         raise GeneratedCodeError(
             f"the code calls {', '.join(missing)}, which this process does not have"
         )
+    if stubs := stub_calls(data):
+        raise GeneratedCodeError(f"{', '.join(stubs)} must be called through a table")
     # An engine wants a module to begin with; an empty one costs next to nothing.
     empty = llvm.parse_assembly("", llvm.create_context())
     # LLVM's own memory manager may place sections further apart than the small code
@@ -138,19 +140,35 @@ def _flags(host: Host) -> list[str]:
 
 
 def _optimised(text: str, host: Host, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    # A context of its own, so that what the module's types take is given back.
-    header = f'target triple = "{host.triple}"\n'
+    whole = _whole(text, host)
     try:
-        module = llvm.parse_assembly(header + text, llvm.create_context())
+        # A context of its own, so that what the module's types take is given back.
+        module = llvm.parse_assembly(whole, llvm.create_context())
         module.verify()
     except RuntimeError as error:
-        raise GeneratedCodeError(_explain(str(error), header + text)) from None
+        raise GeneratedCodeError(_explain(str(error), whole)) from None
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     # The code is vector code already; vectorising its scalar rest only makes it slow.
     options.loop_vectorization = options.slp_vectorization = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return module
+
+
+_EXTERNAL = re.compile(r"^(declare [^\n]*@(?!llvm\.)[\w.$]+\([^)\n]*\))", re.MULTILINE)
+
+
+def _whole(text: str, host: Host) -> str:
+    """Name the platform; let all calls of other modules go through address tables.
+
+    LLVM's loader would else add a table for them that llvmlite's memory manager has not
+    been told of, and does not survive.
+    """
+    text = f'target triple = "{host.triple}"\n' + text
+    if not host.is_x86:
+        return text
+    flags = '!llvm.module.flags = !{!99999}\n!99999 = !{i32 7, !"RtLibUseGOT", i32 1}'
+    return _EXTERNAL.sub(r"\1 nonlazybind", text) + f"\n{flags}\n"
 
 
 def _explain(message: str, text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import jaxlib
 import llvmlite.binding as llvm
 
-from tilejax.lowering.cpu import compile, scratch
+from tilejax.lowering.cpu import compile, scratch, soft
 from tilejax.lowering.cpu.call import call_text
 from tilejax.lowering.cpu.host import detect
 from tilejax.lowering.cpu.pool import pool_text
@@ -21,8 +21,9 @@ from tilejax.targets.host import cpu_quota
 def start() -> None:
     """Load the runtime, so that kernels find it when they are loaded."""
     text, host = runtime_text(), detect()
-    run = compile.load(text, host, "tilejax_run")
-    llvm.add_symbol("tilejax_run", run)
+    llvm.add_symbol("tilejax_run", compile.load(text, host, "tilejax_run"))
+    for name in soft.NAMES:
+        llvm.add_symbol(name, compile.load(soft.soft_text(), host, name))
     set_threads(allowed_threads())
 
 

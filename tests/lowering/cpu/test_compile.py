@@ -43,6 +43,36 @@ def test_a_call_to_what_is_not_there_does_not_end_the_process():
         compile.load(text, detect(), "f")
 
 
+@pytest.mark.parametrize(
+    ("declaration", "call"),
+    [
+        ("declare i32 @usleep(i32)", "%y = call i32 @usleep(i32 0)"),
+        (
+            "declare double @llvm.exp.f64(double)",
+            "%y = call double @llvm.exp.f64(double %x)",
+        ),
+        (
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            "call void @llvm.memset.p0.i64(ptr %p, i8 0, i64 %n, i1 false)",
+        ),
+    ],
+)
+def test_calls_out_of_a_module_without_data_can_be_loaded(declaration, call):
+    """Calls through stubs would need memory that the loader has not reserved."""
+    text = f"{declaration}\ndefine void @f(ptr %p, i64 %n, double %x) {{\n  {call}\n"
+    text += "  store volatile i8 1, ptr %p\n  ret void\n}"
+    assert compile.load(text.replace("%y = ", ""), detect(), "f")
+
+
+def test_a_call_through_a_stub_is_refused_before_it_ends_the_process(monkeypatch):
+    monkeypatch.setattr(compile, "_EXTERNAL", re.compile("(never)"))
+    text = "declare i32 @usleep(i32)\ndefine i32 @f() {\n"
+    text += "  %y = call i32 @usleep(i32 1)\n  ret i32 %y\n}"
+    if detect().is_x86:
+        with pytest.raises(GeneratedCodeError, match="usleep must be called"):
+            compile.load(text, detect(), "f")
+
+
 def test_code_for_another_kind_of_cpu_is_not_loaded():
     other = NAMED["aarch64" if detect().is_x86 else "avx2"]
     with pytest.raises(GeneratedCodeError, match="cannot run"):
