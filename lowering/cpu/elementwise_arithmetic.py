@@ -236,9 +236,10 @@ def square(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
 
 
 def one_minus_square(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
-    """Compute 1 - x^2."""
-    product = mul(nest, [args[0], args[0]], dtype, {})
-    return sub(nest, [nest.constant(1, dtype), product], dtype, {})
+    """Compute 1 - x^2 as (1 - x) (1 + x)."""
+    one = nest.constant(1, dtype)
+    factors = [f(nest, [one, args[0]], dtype, {}) for f in (sub, add)]
+    return mul(nest, factors, dtype, {})
 
 
 def integer_pow(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
