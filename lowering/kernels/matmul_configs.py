@@ -45,7 +45,7 @@ def matmul_configs(
         >>> import jax, tilejax.targets
         >>> a = b = jax.ShapeDtypeStruct((1, 4096, 4096), "bfloat16")
         >>> v5e = tilejax.targets.get("tpu:v5e")
-        >>> tilejax.targets.fastest(v5e, matmul_configs(v5e, a, b)).config.m
+        >>> tilejax.targets.fastest(v5e, matmul_configs(v5e, a, b)).config.k
         1024
     """
     operands = (a, b, bias, scale, residual)

@@ -92,7 +92,7 @@ def test_proposed_tiles_of_attention_fit_and_are_aligned():
     sizes = Sizes(queries=4096, keys=4096, depth=128, value_depth=128, mask=(1, 1))
     (q, k, v, _, mask, *_), _ = avals(sizes, "bfloat16")
     for backward, propose in enumerate((attention_configs, attention_backward_configs)):
-        configs = propose(target, q, k, v, None, mask)
+        configs = [t.config for t in propose(target, q, k, v, None, mask)]
         assert len(configs) > 8 and len(set(configs)) == len(configs)
         for config in configs:
             size = attention_bytes(config, q, v, None, mask, backward == 1)
