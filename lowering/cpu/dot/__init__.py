@@ -1,5 +1,7 @@
 """Products of tiles: packed operands and register-blocked micro-kernels."""
 
+from dataclasses import replace
+
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.blocked import blocked
@@ -55,7 +57,7 @@ def emit_dot(
     if isinstance(b, Packed):
         unit = b.unit
     else:
-        unit = choose(host, a.dtype, b.dtype, out.dtype, k)
+        unit = choose(host, a.dtype, b.dtype, out.dtype, (rows, columns, k))
     blocked(function, arena, unit, a, b, out, accumulate)
 
 
@@ -83,19 +85,22 @@ def _thin(
     return True
 
 
-def packed_form(
-    arena: Arena, a_dtype: str, b_dtype: str, out_dtype: str, shape: tuple[int, int]
-) -> Packed:
-    """Reserve scratch for b [N, K] of products with operands of these dtypes.
+def packed_form(arena: Arena, a: Operand, b: Operand, out: str) -> Packed:
+    """Reserve scratch for the packed form of b [N, K].
 
     `Packed.fill` emits the code that packs b; what it made serves as `b` of `emit_dot`
-    for as long as the scratch is reserved.
+    for as long as the scratch is reserved, with first operands like `a`.
+
+    **Arguments:**
+
+    - `a`, `b`: the operands of the products, of which shapes and dtypes are read.
+    - `out`: the dtype of their outputs.
     """
-    host = arena.function.module.host
-    unit = choose(host, a_dtype, b_dtype, out_dtype, shape[1])
-    packed = Packed(shape, b_dtype, unit, "")
-    size = packed.form.panel * -(-shape[0] // unit.width)
-    return Packed(shape, b_dtype, unit, arena.reserve(size))
+    shape = (a.shape[0], *b.shape)
+    unit = choose(arena.function.module.host, a.dtype, b.dtype, out, shape)
+    packed = Packed(b.shape, b.dtype, unit, "")
+    size = packed.form.panel * -(-b.shape[0] // unit.width)
+    return replace(packed, pointer=arena.reserve(size))
 
 
 def _clear(f: Function, out: View) -> None:

@@ -16,6 +16,7 @@ from tilejax.lowering.cpu.dot.packed import (
 )
 from tilejax.lowering.cpu.dot.rows import Rows, rows_of
 from tilejax.lowering.cpu.dot.sums import row_sums
+from tilejax.lowering.cpu.dot.tiles import TileKernel, tile_kernel
 from tilejax.lowering.cpu.dot.unit import Unit
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Index, Nest
@@ -81,7 +82,7 @@ def blocked(
         offset = row_sums(f, arena, unit.flip, a) if unit.flip else None
         k = a.shape[1]
         row = unit.width * itemsize(unit.b)
-        cuts = _cuts(k, max(unit.group, PANEL_BYTES // row), unit.group)
+        cuts = _cuts(k, max(unit.group, PANEL_BYTES // row), unit)
         direct = None if isinstance(b, Packed) else _in_place(unit, b, out)
         if direct:
             cuts = [(0, k)]
@@ -118,11 +119,18 @@ def _pack_and_multiply(job: Job, arena: Arena, form: Form, held: int, b, cuts) -
                 _multiply(job, panels, k0, length)
 
 
-def _cuts(k: int, most: int, group: int) -> list[tuple[int, int]]:
-    """Cut k evenly into pieces of about `most`, whole groups but for the last."""
-    pieces = max(1, round(k / most))
-    size = -(-k // (pieces * group)) * group
-    return [(start, min(size, k - start)) for start in range(0, k, size)]
+def _cuts(k: int, most: int, unit: Unit) -> list[tuple[int, int]]:
+    """Cut k evenly into pieces of about `most`, whole groups but for the last.
+
+    For tiles, what does not fill one is a piece of its own.
+    """
+    group = unit.tile_k if unit.tiles else unit.group
+    rest = k % group if unit.tiles else 0
+    whole = k - rest
+    pieces = max(1, round(whole / most))
+    size = -(-whole // (pieces * group)) * group
+    cuts = [(start, min(size, whole - start)) for start in range(0, whole, size or 1)]
+    return cuts + [(whole, rest)] * (rest > 0)
 
 
 def _packed(unit: Unit, form: Form, source: str, column: Index, width: int) -> Panels:
@@ -159,12 +167,8 @@ def _in_place(unit: Unit, b: Operand, out: View) -> Panels | None:
 
 def _multiply(job: Job, b: Panels, k0: int, length: int) -> None:
     """Call micro-kernels: for some rows at a time all panels."""
-    u, f = job.unit, job.f
-    vectors = -(-min(b.step, b.width) // u.lanes)
-    most = max(1, u.rows * u.vectors // max(vectors, u.vectors))
-    if vectors == 1:
-        most = u.rows * u.vectors // 2 * 2
-    for rows, count, first in _chunks(job.out.shape[0], most):
+    f = job.f
+    for rows, count, first in _row_chunks(job, b, length):
         with f.loop(count) as index:
             n = Nest(f)
             row = n.add_index(n.mul_index(index if count > 1 else 0, rows), first)
@@ -174,7 +178,48 @@ def _multiply(job: Job, b: Panels, k0: int, length: int) -> None:
                 with f.loop(panels) as panel:
                     n = Nest(f)
                     at = n.add_index(panel if panels > 1 else 0, start)
-                    _call(job, b, a, n, row, rows, at, width, k0, length)
+                    tiled = _fits_tiles(job, rows, width, length)
+                    most = rows if tiled else job.unit.rows * job.unit.vectors
+                    if not tiled and job.unit.tiles:
+                        most = job.unit.rows
+                    for part, times, skipped in _chunks(rows, most):
+                        for r in range(skipped, skipped + part * times, part):
+                            source = advance(n, a, (r, job.a.row))
+                            here = n.add_index(row, r)
+                            call = _call_tiles if tiled else _call
+                            call(job, b, source, n, here, part, at, width, k0, length)
+                    n.flush()
+
+
+def _row_chunks(job: Job, b: Panels, length: int) -> list[tuple[int, int, int]]:
+    u, rows = job.unit, job.out.shape[0]
+    if u.tiles and length % u.tile_k == 0:
+        pairs, rest = divmod(rows, 32)
+        found = [(32, pairs, 0), (16, rest // 16, 32 * pairs)]
+        found.append((rest % 16, 1 if rest % 16 else 0, rows - rest % 16))
+        return [run for run in found if run[1]]
+    vectors = -(-min(b.step, b.width) // u.lanes)
+    most = max(1, u.rows * u.vectors // max(vectors, u.vectors))
+    if vectors == 1 and not u.tiles:
+        most = u.rows * u.vectors // 2 * 2
+    return _chunks(rows, most)
+
+
+def _fits_tiles(job: Job, rows: int, width: int, length: int) -> bool:
+    u = job.unit
+    whole = rows % 16 == 0 and length % u.tile_k == 0
+    return bool(u.tiles) and whole and (width % 16 == 0 or job.out.padded)
+
+
+def _call_tiles(job: Job, b: Panels, a: str, n: Nest, row, rows, at, width, k0, length):
+    """Call one micro-kernel on tiles."""
+    out = job.out.strides[0] * itemsize(job.unit.acc)
+    add = job.accumulate or k0 > 0
+    steps = length // job.unit.tile_k
+    kernel = TileKernel(
+        job.unit.tiles, rows // 16, -(-width // 16), steps, job.a.row, b.k, out, add
+    )
+    _invoke(job, b, tile_kernel(job.f.module, kernel), a, n, row, at)
 
 
 def _call(job: Job, b: Panels, a: str, n: Nest, row, rows, at, width, k0, length):
@@ -197,13 +242,16 @@ def _call(job: Job, b: Panels, a: str, n: Nest, row, rows, at, width, k0, length
         job.accumulate or k0 > 0,
         job.offset is not None and k0 == 0,
     )
+    _invoke(job, b, micro_kernel(job.f.module, m), a, n, row, at)
+
+
+def _invoke(job: Job, b: Panels, name: str, a: str, n: Nest, row, at) -> None:
+    out, size = job.out, itemsize(job.unit.acc)
     source = advance(n, b.pointer, (at, b.panel))
     column = n.add_index(n.mul_index(at, b.step), b.column)
     dest = advance(n, out.pointer, (row, out.strides[0] * size), (column, size))
     offset = advance(n, job.offset, (row, 4)) if job.offset else "null"
-    name = micro_kernel(job.f.module, m)
     n.do(f"call void @{name}(ptr {a}, ptr {source}, ptr {dest}, ptr {offset})")
-    n.flush()
 
 
 def _chunks(rows: int, most: int) -> list[tuple[int, int, int]]:

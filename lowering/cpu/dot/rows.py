@@ -73,10 +73,11 @@ def rows_of(
     rows, k = x.shape
     size, lanes, group = itemsize(unit.a), f.module.host.lanes, unit.group
     if not x.k_is_free() and x.row_is_free():
-        return _packed_along_rows(f, arena, unit, x)
+        how = _turned if unit.tiles else _packed_along_rows
+        return how(f, arena, unit, x)
     in_chunks = once or x.view() is not None
     if in_chunks:
-        rows, k = min(rows, unit.rows * unit.vectors), most
+        rows, k = min(rows, max(unit.rows * unit.vectors, 32)), most
     tile = arena.tile((rows, -(-k // lanes) * lanes), unit.a)
     if in_chunks:
         return Copied(
@@ -103,6 +104,42 @@ def _packed_along_rows(f: Function, arena: Arena, unit: Unit, x: Operand) -> Row
             n.flush()
             pack_rows(f, form, x, dest, row, width, 0, k)
     return Rows(pointer, group * size, pitch * group * size, group)
+
+
+class _Turned:
+    """An operand with its dimensions exchanged."""
+
+    def __init__(self, x: Operand):
+        self.x, self.dtype = x, x.dtype
+        self.shape = (x.shape[1], x.shape[0])
+
+    def view(self):
+        return None
+
+    def row_is_free(self) -> bool:
+        return self.x.k_is_free()
+
+    def k_is_free(self) -> bool:
+        return self.x.row_is_free()
+
+    def at(self, n: Nest, row, k, tail: str | None):
+        return self.x.at(n, k, row, tail)
+
+
+def _turned(f: Function, arena: Arena, unit: Unit, x: Operand) -> Rows:
+    """Tiles want rows along k: transpose."""
+    rows, k = x.shape
+    size, lanes = itemsize(unit.a), f.module.host.lanes
+    tile = arena.tile((rows, -(-k // lanes) * lanes), unit.a)
+    form = Form(unit.a, 1, tile.strides[0], lanes)
+    for count, width, first in runs(k, 2 * lanes):
+        with f.loop(count) as index:
+            n = Nest(f)
+            at = n.mul_index(n.add_index(index if count > 1 else 0, first), 2 * lanes)
+            dest = advance(n, tile.pointer, (at, size))
+            n.flush()
+            pack_rows(f, form, _Turned(x), dest, at, width, 0, rows)
+    return Rows(tile.pointer, tile.strides[0] * size, unit.group * size, unit.group)
 
 
 def _as_it_lies(unit: Unit, x: Operand) -> Rows | None:

@@ -1,7 +1,7 @@
 """The multiply-accumulate units of hosts, and which one serves a product."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.module import Function
@@ -24,6 +24,7 @@ class Unit:
     - `lanes`: accumulators of a vector.
     - `rows`, `vectors`: the block of accumulator vectors that the registers hold.
     - `step`: emits the multiplication.
+    - `tiles`: the AMX instruction that multiplies where whole tiles are, if any.
     - `flip`: whether b is stored with its top bit inverted, and what has then to be
       added to an accumulator for each unit of the sum of its row of a.
     """
@@ -38,6 +39,12 @@ class Unit:
     vectors: int
     step: Step
     flip: int = 0
+    tiles: str = ""
+
+    @property
+    def tile_k(self) -> int:
+        """Elements of k that a row of a tile holds."""
+        return 64 // itemsize(self.a)
 
     @property
     def acc_vector(self) -> str:
@@ -54,20 +61,57 @@ class Unit:
         return f"<{self.lanes * self.group} x {TYPES[dtype]}>"
 
 
-def choose(host: Host, a: str, b: str, out: str, k: int = 1 << 20) -> Unit:
-    """Choose the fastest exact enough unit of a host for the dtypes of a product.
+def choose(host: Host, a: str, b: str, out: str, shape: tuple[int, int, int]) -> Unit:
+    """Choose the fastest exact enough unit of a host for a product.
 
     Sums are kept in `out`: full precision for float32 and float64, products of
     bfloat16 and float8 exact. The processors' bfloat16 units treat denormals as zeros
     and round sums to even.
+
+    **Arguments:**
+
+    - `a`, `b`, `out`: dtypes.
+    - `shape`: M, N and K.
     """
-    if out in ("int32", "uint32") and k > 1:
+    if shape[2] == 1:
+        return plain(host, out)
+    unit = _tiles(host, a, b, out, shape)
+    if unit is None and out in ("int32", "uint32"):
         unit = _whole(host, a, b, out)
-    elif out == "float32" and k > 1 and _halves(a) and _halves(b):
+    elif unit is None and out == "float32" and _halves(a) and _halves(b):
         unit = _pairs(host)
-    else:
-        unit = None
     return unit or plain(host, out)
+
+
+_TILES = {
+    ("int8", "int8"): "tdpbssd",
+    ("int8", "uint8"): "tdpbsud",
+    ("uint8", "int8"): "tdpbusd",
+    ("uint8", "uint8"): "tdpbuud",
+}
+
+
+def _tiles(host: Host, a: str, b: str, out: str, shape) -> Unit | None:
+    """AMX. Only for bfloat16 a vector unit takes over where tiles are not whole."""
+    if host.lanes != 16 or not host.has("amx-tile"):
+        return None
+    whole = all(size % 16 == 0 for size in shape[:2])
+    if out == "float32" and _halves(a) and _halves(b) and host.has("amx-bf16"):
+        unit = _pairs(host) if shape[0] >= 16 and shape[2] >= 32 else None
+        return replace(unit, tiles="tdpbf16ps") if unit else None
+    if out == "float32" and a == b == "float16" and host.has("amx-fp16"):
+        name, k, group = "tdpfp16ps", 32, 2
+    elif out in ("int32", "uint32") and (a, b) in _TILES and host.has("amx-int8"):
+        name, k, group = _TILES[a, b], 64, 4
+    else:
+        return None
+    if not whole or shape[2] % k:
+        return None
+    return Unit(name, out, a, b, group, 16, 16, 2, _no_step, tiles=name)
+
+
+def _no_step(f: Function, unit: Unit, acc: str, a: str, b: str) -> str:
+    raise AssertionError(f"{unit.name} has tiles only")
 
 
 def _halves(dtype: str) -> bool:

@@ -77,7 +77,7 @@ def dot_module(
     b = operand(View("%b", dtypes[1], (n, k), strides[1], 1, (None, None)))
     out = View("%out", dtypes[2], (m, n), (strides[2], 1), 2, (None, None), padded)
     if keep:
-        kept = packed_form(arena, *dtypes, (n, k))
+        kept = packed_form(arena, a, b, dtypes[2])
         kept.fill(f, b)
         b = kept
     emit_dot(f, arena, a, b, out, accumulate=accumulate)
