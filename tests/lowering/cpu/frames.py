@@ -63,14 +63,24 @@ class Pool:
         self, handler: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
     ) -> bool:
         """Call a handler's address on arrays; return whether it went well."""
-        lists = [self._buffers(inputs), self._buffers(outputs)]
+        return self.prepare(handler, inputs, outputs)()
+
+    def prepare(
+        self, handler: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> Callable[[], bool]:
+        """Return what makes the call whenever it is called."""
+        kept = [self._buffers(inputs), self._buffers(outputs)]
         frame = (_WORD * 20)()
         frame[2], frame[4] = ctypes.addressof(self.api), 3
-        for first, (buffers, kept) in zip((5, 10), lists, strict=True):
-            del kept
-            frame[first + 2] = len(buffers)
-            frame[first + 4] = ctypes.addressof(buffers)
-        return not _HANDLER(handler)(ctypes.addressof(frame))
+        for first, (count, pointers, _) in zip((5, 10), kept, strict=True):
+            frame[first + 2], frame[first + 4] = count, ctypes.addressof(pointers)
+        function = _HANDLER(handler)
+
+        def call() -> bool:
+            assert kept
+            return not function(ctypes.addressof(frame))
+
+        return call
 
     @staticmethod
     def _buffers(arrays: Sequence[np.ndarray]):
@@ -80,4 +90,4 @@ class Pool:
             record[3] = array.ctypes.data
             records.append(record)
         pointers = (_WORD * max(len(records), 1))(*map(ctypes.addressof, records))
-        return (_WORD * len(records)).from_buffer(pointers), (records, pointers)
+        return len(records), pointers, records

@@ -132,6 +132,36 @@ def test_a_dynamic_size_may_be_zero_or_less(size, columns):
     np.testing.assert_array_equal(y, wanted)
 
 
+def test_two_negative_sizes_do_not_make_a_positive_one():
+    launch = Launch("negative", 3, 1, (None, None), (True, True), aliases=((2, 0),))
+    kernel = native(launch, ADD.replace("%a2", "%a3"), ((6,), np.float32))
+    x = np.ones(6, np.float32)
+    y = kernel(np.int32(-2), np.int32(-3), x, x, -x)
+    np.testing.assert_array_equal(y, -x)
+
+
+def test_a_large_output_on_huge_pages_is_written_whole():
+    rows, columns = 9, 2**18 + 7  # 9 MiB, no whole number of pages
+    launch = Launch("large", 0, 1, (rows,), (True,), output_bytes=(4 * rows * columns,))
+    body = f"""
+  %r = zext i32 %pid0 to i64
+  %start = mul i64 %r, {columns}
+  br label %next
+next:
+  %k = phi i64 [0, %0], [%after, %next]
+  %at = add i64 %start, %k
+  %p = getelementptr i32, ptr %a0, i64 %at
+  %value = trunc i64 %at to i32
+  store i32 %value, ptr %p
+  %after = add i64 %k, 1
+  %more = icmp ult i64 %after, {columns}
+  br i1 %more, label %next, label %end
+end:
+  ret void"""
+    y = jax.jit(native(launch, body, ((rows, columns), np.int32)))()
+    np.testing.assert_array_equal(y, np.arange(rows * columns).reshape(rows, columns))
+
+
 def test_an_alias_is_updated_in_place_and_its_operand_is_not_changed(rng):
     launch = Launch("inplace", 2, 1, (8,), (True,), aliases=((1, 0),))
     kernel = native(launch, ADD, ((8,), np.float32))

@@ -24,13 +24,14 @@ def sixteen_threads():
     runtime.set_threads(runtime.allowed_threads())
 
 
-def _handler(rows, columns, **settings):
+def _handler(rows, columns, *, body=SUM_ROWS, more="", inputs=1, **settings):
     """Return the address of what sums rows."""
     runtime.start()
     settings = {"arena_bytes": 64, **settings}
-    launch = Launch("sums", 1, 1, (rows, columns), (True, False), **settings)
-    body = SUM_ROWS.replace("COLUMNS", str(columns))
-    return compile.load(module_text(launch, body, current()), current(), "handler")
+    launch = Launch("sums", inputs, 1, (rows, columns), (True, False), **settings)
+    body = body.replace("COLUMNS", str(columns)).replace("%a1,", f"%a{inputs},")
+    text = module_text(launch, body, current(), more)
+    return compile.load(text, current(), "handler")
 
 
 def _sums(pool, handler, rows, columns):
@@ -78,6 +79,46 @@ def test_real_threads_share_the_units(sixteen_threads):
         _sums(Pool(8, start), _handler(1000, 7), 1000, 7)
         for thread in threads:
             thread.join()
+
+
+_SLOW_SUMS = SUM_ROWS.replace(
+    "%px = ",
+    """store float %start, ptr %arena
+  %slept = call i32 @usleep(i32 300)
+  %kept = load float, ptr %arena
+  %px = """,
+).replace("fadd float %start", "fadd float %kept")
+"""The same, with time for another worker to get at the scratch."""
+
+
+def test_claimed_units_are_waited_for_and_scratch_is_each_workers_own(
+    sixteen_threads,
+):
+    threads = []
+
+    def start(task):
+        threads.append(threading.Thread(target=task))
+        threads[-1].start()
+        return True
+
+    more = "declare i32 @usleep(i32)"
+    handler = _handler(40, 3, body=_SLOW_SUMS, more=more)
+    for _ in range(5):
+        _sums(Pool(5, start), handler, 40, 3)
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("rows", [203, 1003, 4001])
+def test_claiming_several_units_at_once_stops_at_the_last(sixteen_threads, rows):
+    pool = Pool(3, lambda task: task() or True)
+    handler = _handler(rows, 3, step_ns=100)
+    x = np.ones((rows + 500, 3), np.float32)
+    y = np.full(rows + 500, -1, np.float32)
+    assert pool.call(handler, [x], [y])
+    assert pool.tasks == 2
+    np.testing.assert_array_equal(y[:rows], np.full(rows, 3))
+    np.testing.assert_array_equal(y[rows:], np.full(500, -1))
 
 
 def test_a_pool_of_one_thread_gets_no_tasks(sixteen_threads):
@@ -170,17 +211,36 @@ def _resident() -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_memory_stays_flat_over_a_hundred_kernels():
-    """Without XLA, whose own compilations JAX keeps."""
+    """Without XLA, whose own compilations JAX keeps. All of the scratch is touched."""
     pool = Pool(2, lambda task: task() or True)
+    more = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
 
     def run(rows):
-        arena_bytes = (1 << 20) + 8192 * (rows % 25)
-        handler = _handler(rows, 3, arena_bytes=arena_bytes)
-        _sums(pool, handler, rows, 3)
+        size = (1 << 20) + 8192 * (rows % 25)
+        fill = f"call void @llvm.memset.p0.i64(ptr %arena, i8 0, i64 {size}, i1 false)"
+        body = SUM_ROWS.replace("%first =", f"{fill}\n  %first =")
+        # The scratch is filled at each step, so the step sums nothing but its element.
+        handler = _handler(rows, 1, body=body, more=more, arena_bytes=size)
+        _sums(pool, handler, rows, 1)
 
-    for rows in range(1, 31):
+    for rows in range(1, 26):
         run(rows)
     before = _resident()
-    for rows in range(31, 131):
+    for rows in range(26, 126):
         run(rows)
     assert _resident() < 1.05 * before
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_a_call_gives_its_memory_back():
+    """A call of a thousand operands takes 8 KiB."""
+    pool = Pool(1, lambda task: True)
+    handler = _handler(1, 1, inputs=1000)
+    operands = [np.ones((1, 1), np.float32)] * 1000, [np.ones(1, np.float32)]
+    call = pool.prepare(handler, *operands)
+    for _ in range(100):
+        call()
+    before = _resident()
+    for _ in range(10_000):
+        call()
+    assert (_resident() - before) * 4096 < 20 * 2**20
