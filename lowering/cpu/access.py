@@ -107,7 +107,7 @@ def load(
     mask: Elt | None = None,
     other: Elt | None = None,
 ) -> Elt:
-    """Read elements, or `other` or zeros where the mask or the array's end forbids it."""
+    """Read elements; `other` or zeros where the mask or the array's end forbids it."""
     laned = any(lane for _, lane in places)
     mask = n.both(mask, view.inside(n, places))
     address = view.address(n, view.offset(n, places))

@@ -44,9 +44,9 @@ def _read(e: "Emitter", slot: View) -> Tile:
 
 
 def _assign(e: "Emitter", slot: View, tile: Tile) -> None:
-    is_there = isinstance(tile, Load) and tile.is_plain
-    if not (is_there and tile.view.is_same_memory(slot)):
-        e.put(slot, tile)
+    if isinstance(tile, Load) and tile.is_plain and tile.view.is_same_memory(slot):
+        return
+    e.put(slot, tile)
 
 
 def _assign_all(e: "Emitter", slots: Sequence[View], tiles: Sequence[Tile]) -> None:
@@ -143,5 +143,3 @@ def _while(e: "Emitter", op: Op) -> Sequence[Tile]:
     f.line(f"br label %{head}")
     f.line(f"{end}:")
     return [_read(e, slot) for slot in slots]
-
-

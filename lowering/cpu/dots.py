@@ -20,11 +20,11 @@ from tilejax.lowering.cpu.tiles import (
     permuted,
 )
 from tilejax.lowering.cpu.types import Elt, dtype_name
+from tilejax.lowering.cpu.writing import Writing
 from tilejax.lowering.tile.program import Op
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
-    from tilejax.lowering.cpu.write import Writer
 
 RULES: dict[str, Callable] = {}
 
@@ -121,7 +121,7 @@ def _flattened(view: View, dot: Dot) -> View | None:
     return _of_shape(view, view.pointer, shape, strides)
 
 
-def kept_dot(w: "Writer", dot: Dot) -> Load:
+def kept_dot(w: Writing, dot: Dot) -> Load:
     """Compute a dot into scratch."""
     a, b = _sides(dot)
     batch = len(a.batch)
@@ -142,14 +142,14 @@ def _sides(dot: Dot) -> tuple[_Side, _Side]:
     return _Side(a, contracted_a, batch_a), _Side(b, contracted_b, batch_b)
 
 
-def put_dot(w: "Writer", view: View, dot: Dot, *, accumulate: bool) -> None:
+def put_dot(w: Writing, view: View, dot: Dot, *, accumulate: bool) -> None:
     """Emit a dot into a view that takes it, or add it to what is there."""
     flat = _flattened(view, dot)
     assert flat is not None, "a view that takes no dot"
     _products(w, flat, dot, accumulate)
 
 
-def _products(w: "Writer", flat: View, dot: Dot, accumulate: bool) -> None:
+def _products(w: Writing, flat: View, dot: Dot, accumulate: bool) -> None:
     if 0 in flat.shape:
         return
     a, b = (_simple(w, side) for side in _sides(dot))
@@ -158,7 +158,7 @@ def _products(w: "Writer", flat: View, dot: Dot, accumulate: bool) -> None:
         _over_batch(w, flat, a, b, sizes, accumulate)
 
 
-def _simple(w: "Writer", side: _Side) -> _Side:
+def _simple(w: Writing, side: _Side) -> _Side:
     """A side with at most one row and one summed dimension, copied if need be."""
     if side.is_matrix and _is_cheap(side.tile):
         return side
@@ -179,7 +179,7 @@ def _is_cheap(tile: Tile) -> bool:
     return Lanes.FREE in tile.lanes and Lanes.NEVER not in tile.lanes and not deep
 
 
-def _over_batch(w: "Writer", out: View, a: _Side, b: _Side, sizes, accumulate) -> None:
+def _over_batch(w: Writing, out: View, a: _Side, b: _Side, sizes, accumulate) -> None:
     """Loop over the batch at run time, so that the code stays small."""
     with ExitStack() as loops:
         index = [
@@ -192,7 +192,7 @@ def _over_batch(w: "Writer", out: View, a: _Side, b: _Side, sizes, accumulate) -
         emit_dot(w.function, w.arena, left, right, target, accumulate=accumulate)
 
 
-def _operand(w: "Writer", side: _Side, index: list[Place]) -> Operand:
+def _operand(w: Writing, side: _Side, index: list[Place]) -> Operand:
     """The matrix of a side at an index of the batch; in memory if the side is."""
     tile = side.tile
     places = dict(zip(side.batch, index, strict=True))
@@ -217,7 +217,7 @@ def _of_shape(view: View, pointer: str, shape, strides) -> View:
     )
 
 
-def _at_batch(w: "Writer", out: View, index: list) -> View:
+def _at_batch(w: Writing, out: View, index: list) -> View:
     lead = len(index)
     at = [*[(i, False) for i in index], *[ORIGIN] * (len(out.shape) - lead)]
     pointer = w.straight(lambda n: out.address(n, out.offset(n, at)))

@@ -1,7 +1,8 @@
 """A tile program to a module: one grid step, and how it is launched."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tilejax.errors import UnsupportedKernel
@@ -53,8 +54,8 @@ def _check_dtypes(program: TileProgram) -> None:
     for ref in refs:
         if ref.dtype.name not in TYPES:
             raise UnsupportedKernel(
-                f"kernel {program.name}: memory of dtype {ref.dtype.name} has no native "
-                "code on the CPU"
+                f"kernel {program.name}: memory of dtype {ref.dtype.name} has no "
+                "native code on the CPU"
             )
 
 
@@ -149,17 +150,12 @@ def _limit(n, first, dim, size: int):
     return n.add_index(size, n.mul_index(first, -1))
 
 
-class _without_plan:  # noqa: N801  (used as a function)
+@contextmanager
+def _without_plan(e: Emitter) -> Iterator[None]:
     """Index maps are scalars, of which nothing is kept."""
-
-    def __init__(self, e: Emitter):
-        self.e, self.plan = e, e.plan
-
-    def __enter__(self) -> None:
-        self.e.plan = Plan()
-
-    def __exit__(self, *_) -> None:
-        self.e.plan = self.plan
+    plan, e.plan = e.plan, Plan()
+    yield
+    e.plan = plan
 
 
 def _clear_semaphores(e: Emitter, program: TileProgram) -> None:
@@ -178,12 +174,7 @@ def _clear_semaphores(e: Emitter, program: TileProgram) -> None:
     f.line(f"{is_first} = icmp eq i32 {total}, 0")
     f.line(f"br i1 {is_first}, label %{first}, label %{rest}")
     f.line(f"{first}:")
-    for ref in counters:
-        view = e.view(ref)
-        zero = Elt("0", "int32")
-        e.each(
-            view.shape, None, lambda n, at, tail, v=view: store(n, v, at, zero)
-        )
+    zero = Elt("0", "int32")
+    for view in map(e.view, counters):
+        e.each(view.shape, None, lambda n, at, tail, v=view: store(n, v, at, zero))
     f.place(rest)
-
-

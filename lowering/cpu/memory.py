@@ -114,7 +114,9 @@ def _store(e: "Emitter", op: Op) -> Sequence[Tile]:
         e.each(
             target.shape,
             lane,
-            lambda n, places, tail: target.put(n, places, value.at(n, places, tail), tail),
+            lambda n, places, tail: target.put(
+                n, places, value.at(n, places, tail), tail
+            ),
         )
     else:
         e.put(target.view, value, target.mask)
@@ -177,7 +179,7 @@ def _atomic(e: "Emitter", op: Op) -> Sequence[Tile]:
     def one(n, places, tail):
         update = value.at(n, places, tail)
         if isinstance(target, Picked):
-            before = target.compute(n, places, tail)
+            before = target.at(n, places, tail)
             after = _combined(e, n, name, before, update)
             target.put(n, places, after, tail)
         else:

@@ -1,4 +1,4 @@
-"""Which values of a body are kept in memory, and which are computed where they are used.
+"""Which values of a body are kept in memory, and which computed where they are used.
 
 A value is *virtual* until an operation that is a sink needs it: a store, a reduction, a
 dot, a loop. A sink opens one loop nest and pulls the whole expression into it. What is
@@ -205,7 +205,11 @@ class _Body:
             return ""
         if len(self.sinks[x]) > 1 and cost >= SHARED:
             first = ops[0] if ops else None
-            if first is not None and first.kind == "reduce" and users[0] < at_end(users):
+            if (
+                first is not None
+                and first.kind == "reduce"
+                and users[0] < at_end(users)
+            ):
                 self.plan.by_reduction.add(x)
                 return ""
             return "several loops compute it"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilejax.lowering.cpu.access import Place, View, store
 from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.cpu.elementwise_combine import COMBINE, Combine
-from tilejax.lowering.cpu.nest import Nest
+from tilejax.lowering.cpu.nest import Index, Nest
 from tilejax.lowering.cpu.tiles import Load, Tile
 from tilejax.lowering.cpu.types import (
     Elt,
@@ -114,7 +114,13 @@ class _Reduction:
         out: View,
         side: View | None,
     ):
-        self.e, self.tile, self.combine, self.out, self.side = e, tile, combine, out, side
+        self.e, self.tile, self.combine, self.out, self.side = (
+            e,
+            tile,
+            combine,
+            out,
+            side,
+        )
         shape = tile.shape
         self.axes = [d for d in range(len(shape)) if d in axes]
         self.kept = [d for d in range(len(shape)) if d not in axes]
@@ -159,7 +165,7 @@ class _Reduction:
         """Vectors run along what is reduced: one number is left of each."""
         e, shape = self.e, self.tile.shape
         vector = self.lane is not None
-        wide = vector and shape[self.lane] >= UNROLL * e.lanes
+        wide = self.lane is not None and shape[self.lane] >= UNROLL * e.lanes
         with ExitStack() as stack:
             places = self._loops(stack, self.kept)
             slots = _slots(e, self.dtype, vector, UNROLL if wide else 1, self.start)
@@ -189,7 +195,7 @@ class _Reduction:
         assert lane is not None
         full, rest = divmod(shape[lane], e.lanes)
         bits = ", ".join(f"i1 {int(i < rest)}" for i in range(e.lanes))
-        parts = [(full, 0, None)] if full else []
+        parts: list[tuple] = [(full, 0, None)] if full else []
         if rest:
             parts.append((1, full * e.lanes, f"<{bits}>"))
         for trips, start, tail in parts:
@@ -290,14 +296,14 @@ def _cumulate(e: "Emitter", op: Op) -> Sequence[Tile]:
     if 0 in tile.shape:
         return [Load(whole)]
     with ExitStack() as stack:
-        places = [(0, False)] * len(tile.shape)
+        places: list[Place] = [(0, False)] * len(tile.shape)
         for d in kept:
             loop = e.function.loop(tile.shape[d])
             places[d] = (stack.enter_context(loop), False)
         slots = _slots(e, dtype, False, 1, combine.identity(dtype))
         with e.function.loop(tile.shape[axis]) as step:
             n = Nest(e.function)
-            at = step
+            at: Index = step
             if p["reverse"]:
                 last = tile.shape[axis] - 1
                 at = n.emit(f"sub i64 {last}, {step}", step)
@@ -306,6 +312,8 @@ def _cumulate(e: "Emitter", op: Op) -> Sequence[Tile]:
             new = OPS["convert_element_type"](n, [new], dtype)
             total = combine(n, slots.read(n, slots.names[0]), new)
             slots.write(n, slots.names[0], total)
-            store(n, whole, places, OPS["convert_element_type"](n, [total], whole.dtype))
+            store(
+                n, whole, places, OPS["convert_element_type"](n, [total], whole.dtype)
+            )
             n.flush()
     return [Load(whole)]

@@ -118,9 +118,7 @@ def clamped(e: "Emitter", starts, sizes, wanted) -> list:
             continue
 
         def emit(n, start=start, room=size - want):
-            low = n.emit(
-                f"call i64 @llvm.smax.i64(i64 {start}, i64 0)", start
-            )
+            low = n.emit(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)", start)
             return n.emit(f"call i64 @llvm.smin.i64(i64 {low}, i64 {room})", low)
 
         for name in ("smax", "smin"):

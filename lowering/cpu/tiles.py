@@ -1,6 +1,6 @@
 """Tiles as expressions: each can say the code of a vector of neighbouring elements.
 
-`at(nest, places, tail)` gives the element at the places, or the vector of elements along
+`at(nest, places, tail)` gives the element at the places, or the elements along
 the one place that is laned. `tail` is the literal mask of the lanes that exist, where a
 row ends inside of a vector. What can be known of an expression is worked out when it is
 made, so that long chains of shared expressions cost nothing to look at again.
@@ -43,8 +43,6 @@ class Tile:
     - `lanes`: for each dimension, how vectors can run along it.
     """
 
-    view: View | None = None
-
     def __init__(self, shape, dtype: str, args: Sequence["Tile"] = ()):
         self.shape, self.dtype, self.args = tuple(shape), dtype, tuple(args)
         self.reads: frozenset[int] = frozenset().union(*(a.reads for a in self.args))
@@ -57,11 +55,10 @@ class Tile:
             laned = [d for d, (_, lane) in enumerate(places) if lane]
             assert all(self.lanes[d] for d in laned), "vectors along a mixed dimension"
             # the tile is kept with its code, so that its id stays its own
-            n.values[key] = (self.compute(n, places, tail), self)
+            n.values[key] = (self._compute(n, places, tail), self)
         return n.values[key][0]
 
-    def compute(self, n: Nest, places: Sequence[Place], tail: str | None) -> Elt:
-        """Emit the code that `at` shares."""
+    def _compute(self, n: Nest, places: Sequence[Place], tail: str | None) -> Elt:
         raise NotImplementedError
 
     def reads_only_in_place(self, view: View) -> bool:
@@ -69,8 +66,9 @@ class Tile:
 
         Then the tile can be written to the view while it is computed.
         """
-        if view.storage not in self.reads:
-            return True
+        return view.storage not in self.reads or self._only_in_place(view)
+
+    def _only_in_place(self, view: View) -> bool:
         return all(a.reads_only_in_place(view) for a in self.args)
 
 
@@ -102,7 +100,7 @@ class Scalar(Tile):
         super().__init__((), element.dtype)
         self.element = element
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         return self.element
 
 
@@ -124,7 +122,7 @@ class Load(Tile):
         """Whether every element is simply there."""
         return self.mask is None and not self.view.is_ragged
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         mask = None if self.view.padded else tail_mask(tail, places)
         other = None
         if self.mask is not None:
@@ -132,10 +130,10 @@ class Load(Tile):
             other = self.other and self.other.at(n, places, tail)
         return load(n, self.view, places, mask, other)
 
-    def reads_only_in_place(self, view):
+    def _only_in_place(self, view):
         if self.view.storage == view.storage and not self.view.is_same_memory(view):
             return False
-        return all(a.reads_only_in_place(view) for a in self.args)
+        return super()._only_in_place(view)
 
 
 class Picked(Tile):
@@ -169,7 +167,9 @@ class Picked(Tile):
                 if lane and step != 1:
                     ramp = Elt("", "int64", True, base="0")
                     ramp = n.binary("mul", ramp, Elt(str(step * stride), "int64"))
-                    offsets = ramp if offsets is None else n.binary("add", offsets, ramp)
+                    offsets = (
+                        ramp if offsets is None else n.binary("add", offsets, ramp)
+                    )
                     lane = False
                 found.append((n.add_index(start, n.mul_index(index, step)), lane))
                 continue
@@ -202,7 +202,7 @@ class Picked(Tile):
         base = self.source.offset(n, found)
         return element_addresses(n, self.source, base, offsets)
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         found, offsets = self._address(n, places, tail)
         mask, other = self._masks(n, places, tail)
         if offsets is None:
@@ -219,8 +219,8 @@ class Picked(Tile):
         else:
             scatter(n, self.dtype, self._vector(n, found, offsets), e, mask)
 
-    def reads_only_in_place(self, view):
-        return view.storage not in self.reads
+    def _only_in_place(self, view):
+        return False
 
 
 def _widening(e: Elt) -> str:
@@ -234,7 +234,7 @@ class Iota(Tile):
         super().__init__(shape, dtype)
         self.dimension = dimension
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         index, lane = places[self.dimension]
         e = n.as_element(index, self.dtype)
         return Elt("", self.dtype, True, base=e.text) if lane else e
@@ -250,12 +250,12 @@ class Stretched(Tile):
             if size != 1:
                 self.lanes = (*self.lanes[:d], lanes, *self.lanes[d + 1 :])
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         (arg,) = self.args
         return arg.at(n, fitted([places[d] for d in self.dims], arg.shape), tail)
 
-    def reads_only_in_place(self, view):
-        return view.storage not in self.reads
+    def _only_in_place(self, view):
+        return False
 
 
 class Moved(Tile):
@@ -265,11 +265,11 @@ class Moved(Tile):
         super().__init__(shape, arg.dtype, [arg])
         self.lanes, self._places = tuple(lanes), places
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         return self.args[0].at(n, self._places(n, places), tail)
 
-    def reads_only_in_place(self, view):
-        return view.storage not in self.reads
+    def _only_in_place(self, view):
+        return False
 
 
 def permuted(arg: Tile, order: Sequence[int]) -> Tile:
@@ -355,7 +355,7 @@ class Mapped(Tile):
         columns = zip(*(a.lanes for a in self.args), strict=True)
         self.lanes = tuple(min(column) for column in columns)
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         elements = [a.at(n, places, tail) for a in self.args]
         return self.rule(n, elements, self.dtype, self.params)
 
@@ -367,11 +367,11 @@ class Dot(Tile):
         super().__init__(shape, dtype, [a, b])
         self.dims, self.precision = dims, precision
 
-    def compute(self, n, places, tail):
+    def _compute(self, n, places, tail):
         raise AssertionError("a dot is in memory before it is read")
 
-    def reads_only_in_place(self, view):
-        return view.storage not in self.reads
+    def _only_in_place(self, view):
+        return False
 
 
 def vector_bytes(tile: Tile, lanes: int) -> int:

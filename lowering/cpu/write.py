@@ -45,7 +45,7 @@ class Writer:
         return Load(view)
 
     def in_memory(self, tile: Tile) -> Load:
-        """Return a tile that is a plain read, writing it to scratch if it is not one."""
+        """Return a tile as a plain read, writing it to scratch if it is not one."""
         if isinstance(tile, Load) and tile.is_plain:
             return tile
         return self.keep(tile)
@@ -149,7 +149,7 @@ def _blocks(size: int, lanes: int, unroll: int) -> list[tuple[int, list]]:
 
 
 def _is_view(tile: Load, view: View) -> bool:
-    return tile.view is not None and tile.view.is_same_memory(view)
+    return tile.view.is_same_memory(view)
 
 
 def _sum_with_dot(tile: Tile) -> tuple[Dot | None, Tile]:

@@ -1,1 +1,1 @@
-"""The tile program: what a kernel does in one grid step, in a form any emitter reads."""
+"""The tile program: what a kernel does in one grid step, as every emitter reads it."""

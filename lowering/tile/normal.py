@@ -1,4 +1,4 @@
-"""A kernel's program to a tile program: calls inlined, accesses and loops in one form."""
+"""A kernel to a tile program: calls inlined, accesses and loops in one form."""
 
 from collections.abc import Callable, Sequence
 
