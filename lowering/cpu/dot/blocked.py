@@ -1,10 +1,8 @@
 """The product as blocks: b in packed panels, and for some rows of a all panels."""
 
-from dataclasses import dataclass
-
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
-from tilejax.lowering.cpu.dot.micro import Micro, micro_kernel
+from tilejax.lowering.cpu.dot.calls import Job, Panels, Part, emit_calls, even_chunks
 from tilejax.lowering.cpu.dot.operand import Operand
 from tilejax.lowering.cpu.dot.pack import Form
 from tilejax.lowering.cpu.dot.packed import (
@@ -14,9 +12,8 @@ from tilejax.lowering.cpu.dot.packed import (
     panel_form,
     runs,
 )
-from tilejax.lowering.cpu.dot.rows import Rows, rows_of
+from tilejax.lowering.cpu.dot.rows import rows_of
 from tilejax.lowering.cpu.dot.sums import row_sums
-from tilejax.lowering.cpu.dot.tiles import TileKernel, tile_kernel
 from tilejax.lowering.cpu.dot.unit import Unit
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Index, Nest
@@ -30,42 +27,6 @@ HELD_BYTES = 524288
 
 FEW_ROWS = 2
 """Up to as many blocks of rows b is read where it lies instead of packed."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One product on its way: what all of its blocks share."""
-
-    f: Function
-    unit: Unit
-    a: Rows
-    out: View
-    accumulate: bool
-    offset: str | None
-
-
-@dataclass(frozen=True)
-class Panels:
-    """Some columns of the product, and b for them.
-
-    **Arguments:**
-
-    - `pointer`: of the first element of b.
-    - `column`, `width`: the first column of the output, and how many there are.
-    - `step`: columns that a micro-kernel does.
-    - `panel`, `k`: bytes from panel to panel and from group to group along k.
-    - `dtype`: of b in memory.
-    - `in_place`: whether nothing may be read behind the last column.
-    """
-
-    pointer: str
-    column: Index
-    width: int
-    step: int
-    panel: int
-    k: int
-    dtype: str
-    in_place: bool = False
 
 
 def blocked(
@@ -174,20 +135,15 @@ def _multiply(job: Job, b: Panels, k0: int, length: int) -> None:
             row = n.add_index(n.mul_index(index if count > 1 else 0, rows), first)
             n.flush()
             a = job.a.chunk(f, row, rows, k0, length)
+            n = Nest(f)
+            ahead, asked = job.a.ahead(n, row, rows, k0, length)
+            n.flush()
+            part = Part(row, rows, a, k0, length, ahead, asked)
             for panels, width, start in runs(b.width, b.step):
                 with f.loop(panels) as panel:
                     n = Nest(f)
                     at = n.add_index(panel if panels > 1 else 0, start)
-                    tiled = _fits_tiles(job, rows, width, length)
-                    most = rows if tiled else job.unit.rows * job.unit.vectors
-                    if not tiled and job.unit.tiles:
-                        most = job.unit.rows
-                    for part, times, skipped in _chunks(rows, most):
-                        for r in range(skipped, skipped + part * times, part):
-                            source = advance(n, a, (r, job.a.row))
-                            here = n.add_index(row, r)
-                            call = _call_tiles if tiled else _call
-                            call(job, b, source, n, here, part, at, width, k0, length)
+                    emit_calls(job, b, part, n, at, width)
                     n.flush()
 
 
@@ -202,61 +158,4 @@ def _row_chunks(job: Job, b: Panels, length: int) -> list[tuple[int, int, int]]:
     most = max(1, u.rows * u.vectors // max(vectors, u.vectors))
     if vectors == 1 and not u.tiles:
         most = u.rows * u.vectors // 2 * 2
-    return _chunks(rows, most)
-
-
-def _fits_tiles(job: Job, rows: int, width: int, length: int) -> bool:
-    u = job.unit
-    whole = rows % 16 == 0 and length % u.tile_k == 0
-    return bool(u.tiles) and whole and (width % 16 == 0 or job.out.padded)
-
-
-def _call_tiles(job: Job, b: Panels, a: str, n: Nest, row, rows, at, width, k0, length):
-    """Call one micro-kernel on tiles."""
-    out = job.out.strides[0] * itemsize(job.unit.acc)
-    add = job.accumulate or k0 > 0
-    steps = length // job.unit.tile_k
-    kernel = TileKernel(
-        job.unit.tiles, rows // 16, -(-width // 16), steps, job.a.row, b.k, out, add
-    )
-    _invoke(job, b, tile_kernel(job.f.module, kernel), a, n, row, at)
-
-
-def _call(job: Job, b: Panels, a: str, n: Nest, row, rows, at, width, k0, length):
-    """Call one micro-kernel for a chunk of rows and a panel."""
-    u, out = job.unit, job.out
-    size = itemsize(u.acc)
-    tail = width % u.lanes
-    m = Micro(
-        u,
-        rows,
-        -(-width // u.lanes),
-        -(-length // u.group),
-        job.a.row,
-        job.a.k,
-        b.k,
-        b.dtype,
-        out.strides[0] * size,
-        tail if b.in_place else 0,
-        0 if out.padded else tail,
-        job.accumulate or k0 > 0,
-        job.offset is not None and k0 == 0,
-    )
-    _invoke(job, b, micro_kernel(job.f.module, m), a, n, row, at)
-
-
-def _invoke(job: Job, b: Panels, name: str, a: str, n: Nest, row, at) -> None:
-    out, size = job.out, itemsize(job.unit.acc)
-    source = advance(n, b.pointer, (at, b.panel))
-    column = n.add_index(n.mul_index(at, b.step), b.column)
-    dest = advance(n, out.pointer, (row, out.strides[0] * size), (column, size))
-    offset = advance(n, job.offset, (row, 4)) if job.offset else "null"
-    n.do(f"call void @{name}(ptr {a}, ptr {source}, ptr {dest}, ptr {offset})")
-
-
-def _chunks(rows: int, most: int) -> list[tuple[int, int, int]]:
-    """Cut rows evenly: how many a chunk has, how many chunks, and the first row."""
-    pieces = -(-rows // most)
-    size, longer = divmod(rows, pieces)
-    found = [(size + 1, longer, 0), (size, pieces - longer, (size + 1) * longer)]
-    return [run for run in found if run[1]]
+    return even_chunks(rows, most)

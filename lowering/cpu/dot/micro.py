@@ -35,6 +35,8 @@ class Micro:
       written; 0 for all.
     - `accumulate`: whether the output is added to.
     - `offset`: whether an int32 for each row is added.
+    - `ahead`: how many rows, how many bytes apart, and how many cache lines of each to
+      ask for: memory that is read next.
     """
 
     unit: Unit
@@ -50,6 +52,7 @@ class Micro:
     store_tail: int = 0
     accumulate: bool = False
     offset: bool = False
+    ahead: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def name(self) -> str:
@@ -57,7 +60,7 @@ class Micro:
         numbers = (
             self.rows, self.vectors, self.k, self.a_row, self.a_k, self.b_k,
             self.out_row, self.load_tail, self.store_tail, int(self.accumulate),
-            int(self.offset),
+            int(self.offset), *self.ahead,
         )  # fmt: skip
         return "_".join(["dot", self.unit.name, self.b_dtype, *map(str, numbers)])
 
@@ -75,7 +78,7 @@ def micro_kernel(module: Module, m: Micro) -> str:
 def _emit(module: Module, m: Micro) -> None:
     header = (
         f"define internal void @{m.name}(ptr noalias %a, ptr noalias %b, "
-        "ptr noalias %out, ptr noalias %offset) noinline nounwind"
+        "ptr noalias %out, ptr noalias %offset, ptr %ahead) noinline nounwind"
     )
     f = Function(module, header)
     u = m.unit
@@ -92,12 +95,35 @@ def _emit(module: Module, m: Micro) -> None:
     a_at, b_at = f.alloca("ptr"), f.alloca("ptr")
     f.line(f"store ptr %a, ptr {a_at}")
     f.line(f"store ptr %b, ptr {b_at}")
-    with f.loop(m.k // ways):
-        _advance(f, m, sums, a_at, b_at)
+    turns = m.k // ways
+    if m.ahead[0]:
+        turns -= _ask_meanwhile(f, m, turns, lambda: _advance(f, m, sums, a_at, b_at))
+    if turns:
+        with f.loop(turns):
+            _advance(f, m, sums, a_at, b_at)
     if m.k % ways:
         _advance(f, m, sums[: m.k % ways], a_at, b_at)
     _finish(f, m, sums)
     f.finish()
+
+
+def _ask_meanwhile(f: Function, m: Micro, turns: int, advance) -> int:
+    """Ask for a line of what is read next in each turn; return the turns taken."""
+    rows, stride, lines = m.ahead
+    rows = min(rows, turns // lines)
+    if rows == 0:
+        return 0
+    f.module.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    at = f.alloca("ptr")
+    f.line(f"store ptr %ahead, ptr {at}")
+    with f.loop(rows):
+        row = _define(f, f"load ptr, ptr {at}")
+        with f.loop(64 * lines, step=64) as line:
+            place = _define(f, f"getelementptr i8, ptr {row}, i64 {line}")
+            f.line(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+            advance()
+        f.line(f"store ptr {_place(f, row, stride)}, ptr {at}")
+    return rows * lines
 
 
 def _define(f: Function, right: str) -> str:

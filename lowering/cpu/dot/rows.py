@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.operand import Operand
 from tilejax.lowering.cpu.dot.pack import Form, copy_rows, pack_rows
@@ -24,12 +25,34 @@ class Rows:
     - `pointer`: of its first element.
     - `row`, `k`: bytes from row to row and from group to group along k.
     - `group`: neighbours along k in a group.
+    - `source`: where the operand lies in memory itself, if it does.
+    - `size`: its shape.
     """
 
     pointer: str
     row: int
     k: int
     group: int
+    source: View | None
+    size: tuple[int, int]
+
+    def ahead(self, n: Nest, row: Index, rows: int, k0: int, length: int):
+        """Return where the rows after some lie in memory: see `Part`."""
+        view = self.source
+        if view is None or view.strides[1] != 1 or rows == self.size[0]:
+            return "null", (0, 0, 0)
+        size = itemsize(view.dtype)
+        lines, stride = length * size // 64, view.strides[0] * size
+        if lines == 0:
+            return "null", (0, 0, 0)
+        following = n.add_index(row, rows)
+        if isinstance(following, str):
+            more = n.emit(f"icmp slt i64 {following}, {self.size[0]}", following)
+            following = n.emit(
+                f"select i1 {more}, i64 {following}, i64 {row}", more, following
+            )
+        address = advance(n, view.pointer, (following, stride), (k0, size))
+        return address, (rows, stride, lines)
 
     def chunk(self, f: Function, row: Index, rows: int, k0: int, length: int) -> str:
         """Return the address of some rows, from an element of k on."""
@@ -81,11 +104,20 @@ def rows_of(
     tile = arena.tile((rows, -(-k // lanes) * lanes), unit.a)
     if in_chunks:
         return Copied(
-            tile.pointer, tile.strides[0] * size, group * size, group, x, unit.a
+            tile.pointer,
+            tile.strides[0] * size,
+            group * size,
+            group,
+            x.view(),
+            x.shape,
+            x,
+            unit.a,
         )
     form = Form(unit.a, 1, 0, 0)
     copy_rows(f, form, x, tile.pointer, tile.strides[0], 0, rows, 0, k)
-    return Rows(tile.pointer, tile.strides[0] * size, group * size, group)
+    return Rows(
+        tile.pointer, tile.strides[0] * size, group * size, group, None, x.shape
+    )
 
 
 def _packed_along_rows(f: Function, arena: Arena, unit: Unit, x: Operand) -> Rows:
@@ -103,7 +135,7 @@ def _packed_along_rows(f: Function, arena: Arena, unit: Unit, x: Operand) -> Row
             dest = advance(n, pointer, (row, group * size))
             n.flush()
             pack_rows(f, form, x, dest, row, width, 0, k)
-    return Rows(pointer, group * size, pitch * group * size, group)
+    return Rows(pointer, group * size, pitch * group * size, group, None, x.shape)
 
 
 class _Turned:
@@ -139,7 +171,14 @@ def _turned(f: Function, arena: Arena, unit: Unit, x: Operand) -> Rows:
             dest = advance(n, tile.pointer, (at, size))
             n.flush()
             pack_rows(f, form, _Turned(x), dest, at, width, 0, rows)
-    return Rows(tile.pointer, tile.strides[0] * size, unit.group * size, unit.group)
+    return Rows(
+        tile.pointer,
+        tile.strides[0] * size,
+        unit.group * size,
+        unit.group,
+        None,
+        x.shape,
+    )
 
 
 def _as_it_lies(unit: Unit, x: Operand) -> Rows | None:
@@ -152,4 +191,4 @@ def _as_it_lies(unit: Unit, x: Operand) -> Rows | None:
         return None
     if x.shape[0] >= 8 and row and row % COLLIDES == 0:
         return None
-    return Rows(view.pointer, row, k * unit.group, unit.group)
+    return Rows(view.pointer, row, k * unit.group, unit.group, view, x.shape)

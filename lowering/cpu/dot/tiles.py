@@ -64,7 +64,7 @@ def _emit(module: Module, t: TileKernel) -> None:
     f = Function(
         module,
         f"define internal void @{t.name}(ptr noalias %a, ptr noalias %b, "
-        "ptr noalias %out, ptr noalias %offset) noinline nounwind",
+        "ptr noalias %out, ptr noalias %offset, ptr %ahead) noinline nounwind",
     )
     # Tiles 0 to 3 hold the output, 4 and 5 rows of a, 6 and 7 columns of b.
     places = [(r, c) for r in range(t.rows) for c in range(t.columns)]

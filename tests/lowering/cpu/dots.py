@@ -121,7 +121,7 @@ def numbers(rng, shape, name: str, layout: str = "C") -> np.ndarray:
         found = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
     else:
         found = rng.standard_normal(shape).astype(dtype)
-    return np.array(found, order=layout)
+    return np.asfortranarray(found) if layout == "F" else found
 
 
 def expected(a, b, out, *, accumulate: bool):

@@ -46,7 +46,7 @@ class Tiles:
 
     def load(self, tile, address, stride):
         for r in range(16):
-            row = (ctypes.c_uint8 * 64).from_address(address + r * stride)
+            row = ctypes.string_at(address + r * stride, 64)
             self.rows[tile, r] = np.frombuffer(row, np.uint8)
 
     def store(self, tile, address, stride):
