@@ -39,15 +39,14 @@ def interpreted(kernel: Adapted) -> Callable:
 
 def stand_in(kernel: Adapted) -> Callable:
     """Return the operation's meaning, in the form of the kernel."""
-    op = kernel.op
+    meant = kernel.op.reference
     if kernel.part == "backward":
-        assert op.backward is not None
+        assert kernel.op.backward is not None
+        meant = kernel.op.backward
 
     def run(*args, config, **params):
         del config
-        return (op.reference if kernel.part == "forward" else op.backward)(
-            *args, **params
-        )
+        return meant(*args, **params)
 
     return run
 

@@ -140,28 +140,52 @@ def test_what_a_kernel_cannot_split_is_left_to_the_reference(probe, layout):
 @pytest.mark.parametrize(
     ("layout", "share"),
     [
+        # a weight over the devices that share the batch is gathered for the kernel
+        ((("x", N), ("x", N)), ((2, 16), (16, 24))),
+        ((("x", "y"), ("x", "y")), ((2, 16), (16, 12))),
         # rows and columns over one axis: only one of them can have it
-        ((("x", N), (N, "x")), ((2, 16), (16, 24))),
+        ((("x", N), (N, "x")), None),
         # what is contracted, over different axes or in one operand alone
         (((N, "x"), ("y", N)), None),
         (((N, "x"), (N, N)), None),
-        ((("x", "y"), ("x", "y")), None),
+        ((("x", N), ("y", N)), None),
     ],
     ids=str,
 )
-def test_operands_that_disagree_are_moved(layout, share):
-    mesh = mesh_of(8, AxisType.Auto)
-    operands = _placed(PRODUCT, mesh, layout)
+def test_operands_that_disagree_are_moved_as_the_reference_moves_them(layout, share):
+    operands = _placed(PRODUCT, mesh_of(8, AxisType.Auto), layout)
     PRODUCT.seen.clear()
-    got = jax.jit(PRODUCT.op)(*operands)
-    _close(got, jnp.matmul(*PRODUCT.operands()))
-    (m, k), (depth, n) = PRODUCT.last()  # type: ignore[misc]
-    assert k == depth, "one device's parts do not fit together"
-    assert m * k * n < 8 * 16 * 24, "the kernel ran whole on every device"
-    if share is not None:
-        assert PRODUCT.last() == share
+    ours, theirs = (_compiled(f, operands) for f in (PRODUCT.op, jnp.matmul))
+    _close(ours(*operands), theirs(*operands))
+    assert PRODUCT.last() == share
+    counts = [collectives(each.as_text()) for each in (ours, theirs)]
+    assert counts[0] == counts[1], counts
     grads = [jax.grad(_loss(f), (0, 1)) for f in (PRODUCT.op, jnp.matmul)]
     _close(*(jax.jit(g)(*operands) for g in grads))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [lambda x: x[:7], lambda x: x.reshape(2, 4, 16)],
+    ids=["uneven", "over parts of an axis"],
+)
+def test_odd_shares_are_left_to_the_reference(shape):
+    mesh = mesh_of(8, AxisType.Auto)
+    (x,) = _placed(ROWS, mesh, ((("x", "y"), N),))
+
+    def use(op):
+        def run(x):
+            x = shape(x)
+            return jax.vmap(op)(x) if x.ndim == 3 else op(x)
+
+        return _compiled(run, [x])
+
+    ROWS.seen.clear()
+    ours, theirs = use(ROWS.op), use(ROWS.reference)
+    assert not ROWS.seen
+    _close(ours(x), theirs(x))
+    counts = [collectives(each.as_text()) for each in (ours, theirs)]
+    assert counts[0] == counts[1], counts
 
 
 def test_the_backward_kernel_sees_its_share_too():

@@ -52,6 +52,9 @@ class Case:
     - `special`: NaN and infinities in an operand give what the reference gives.
     - `thin`: only values, first derivatives and `vmap`: for edges of shapes.
     - `collectives`: what the compiled module must match, if not `reference`.
+    - `fewer`: by (place in `layouts`, kind of axes, "value" or "gradient") the counts
+      of the operation and of the reference, where a declared backward needs fewer
+      collectives than the derived one; everywhere else they must be equal.
     """
 
     name: str
@@ -69,6 +72,9 @@ class Case:
     special: bool = True
     thin: bool = False
     collectives: Callable | None = None
+    fewer: Mapping[tuple[int, str, str], tuple[dict, dict]] = field(
+        default_factory=dict
+    )
 
     def tested(self) -> Callable:
         """The operation as a function of operands to a tuple of arrays."""

@@ -190,3 +190,21 @@ def test_a_gathered_operand_is_caught():
 
     with pytest.raises(AssertionError, match="all-gather"):
         shardings.check_auto(_with(gathering), CASE.layouts[1], 4, "float32")
+
+
+@pytest.mark.parametrize("ours", [0, 2])
+def test_other_collectives_than_those_named_are_caught(ours):
+    """Fewer than a case says, and more."""
+    named = {(1, "auto", "gradient"): ({"all-reduce": ours}, {"all-reduce": 1})}
+    with pytest.raises(AssertionError, match="named are"):
+        case = replace(CASE, fewer=named)
+        shardings.check_auto(case, CASE.layouts[1], 4, "float32")
+
+
+def test_fewer_collectives_than_the_reference_has_are_caught():
+    def summed_twice(x, scale):
+        return _swish(x, scale) + 0.0 * jnp.sum(x) + jnp.max(x) * 0.0
+
+    with pytest.raises(AssertionError, match="where the reference has"):
+        case = replace(CASE, collectives=summed_twice)
+        shardings.check_auto(case, CASE.layouts[1], 4, "float32")

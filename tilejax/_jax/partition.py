@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 from jax._src import dispatch
 from jax._src.sharding_impls import SPMDAxisContext, parse_flatten_op_sharding
 from jax.experimental.custom_partitioning import custom_partitioning
@@ -86,10 +88,11 @@ def split(forms: Forms, rule: FactorRule | None) -> Callable:
     """Let the partitioner run a kernel on the parts that the devices have.
 
     XLA cannot see into a kernel, so the reference stands beside it in the program, and
-    decides where everything lies, as it would alone. Once that is known the partitioner
-    keeps one of the two, and the other is dead code: the kernel where each device can
-    run it on its part, else the reference as XLA itself has split it, with the
-    collectives that this takes.
+    decides where everything lies, as it would alone: the kernel takes no part in that.
+    Once it is known, the partitioner is asked for a flag, which says that each device
+    can run the kernel on its part. If not, the reference runs as XLA itself has split
+    it, with the collectives that this takes. The flag is a constant, so what is not
+    taken is dead code, which XLA drops, collectives and all.
 
     **Arguments:**
 
@@ -100,38 +103,45 @@ def split(forms: Forms, rule: FactorRule | None) -> Callable:
 
     def run(*xs):
         beside = forms.reference(*xs)
-        count = len(xs)
+
+        types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in beside]
 
         def partition(mesh, infos, result_infos):
-            found = _parts(mesh, rule, infos[:count], result_infos)
-            if found is None or not forms.fits(found.shards(infos[:count])):
-                lie = tuple(x.sharding for x in result_infos)
-                return (
-                    mesh,
-                    lambda *xs: xs[count:],
-                    lie,
-                    (
-                        *(x.sharding for x in infos[:count]),
-                        *lie,
-                    ),
-                )
+            everywhere = result_infos[-1].sharding  # the flag has no dimension to split
+            found = _parts(mesh, rule, infos, result_infos[:-1])
+            if found is None or not forms.fits(_shards(found.operands, infos)):
+                nothing, where = partial(_nothing, types), [x.sharding for x in infos]
+                return mesh, nothing, (everywhere,) * len(result_infos), tuple(where)
 
             def shard(*xs):
                 # the partitioner calls back under whatever mesh its caller had set
                 with neutral_mesh():
-                    return found.added(forms.kernel(*xs[:count]))
+                    return *found.added(forms.kernel(*xs)), jnp.bool_(True)
 
-            return mesh, shard, found.results, (*found.operands, *found.results)
+            return mesh, shard, (*found.results, everywhere), found.operands
 
-        partitioned = custom_partitioning(lambda *xs: xs[count:])
+        partitioned = custom_partitioning(partial(_nothing, types))
         partitioned.def_partition(
             partition=partition,
-            sharding_rule=_shardy([x.ndim for x in xs], [x.ndim for x in beside]),
+            sharding_rule=_unrelated([x.ndim for x in xs], [x.ndim for x in beside]),
             decode_shardings=False,
         )
-        return list(partitioned(*xs, *beside))
+        *native, runs = partitioned(*xs)
+        return [jnp.where(runs, x, y) for x, y in zip(native, beside, strict=True)]
 
     return run
+
+
+def _nothing(types: Sequence, *_) -> tuple:
+    """Results that nobody takes, and the flag that says so."""
+    return *(jnp.zeros(x.shape, x.dtype) for x in types), jnp.bool_(False)
+
+
+def _shards(where: Sequence, types: Sequence) -> list[jax.ShapeDtypeStruct]:
+    return [
+        jax.ShapeDtypeStruct(lie.shard_shape(x.shape), x.dtype)
+        for lie, x in zip(where, types, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -142,12 +152,6 @@ class _Parts:
     results: tuple[NamedSharding, ...]
     summed: tuple[tuple[str, ...], ...]
 
-    def shards(self, infos) -> list[jax.ShapeDtypeStruct]:
-        return [
-            jax.ShapeDtypeStruct(where.shard_shape(x.shape), x.dtype)
-            for where, x in zip(self.operands, infos, strict=True)
-        ]
-
     def added(self, outs: Sequence) -> tuple:
         return tuple(
             jax.lax.psum(out, names) if names else out
@@ -156,23 +160,18 @@ class _Parts:
 
 
 def _parts(mesh, rule: FactorRule | None, infos, result_infos) -> _Parts | None:
-    """None where something is sharded that a kernel needs whole, or not evenly."""
+    """None where the reference must run: see `split`."""
     every = (*infos, *result_infos)
+    specs = [spec for spec in (_spec(info, mesh) for info in every) if spec is not None]
+    if len(specs) < len(every):
+        return None
     dims = [("1",) * len(x.shape) for x in every]
     if rule is not None:
         dims = [*rule.operands, *rule.results]
     whole = {"1"} if rule is None else {"1", *rule.whole, *rule.halo}
-    axes: dict[str, tuple[str, ...]] = {}
-    for factors, info in zip(dims, every, strict=True):
-        spec = _spec(info, mesh)
-        if spec is None:
-            return None
-        for factor, names in zip(factors, spec, strict=True):
-            if names and factor in whole:
-                return None
-            # every axis is used once, by the factor that comes first
-            if names and factor not in axes and not {*names} & {*_names(axes)}:
-                axes[factor] = names
+    axes = _axes(dims, specs, len(infos))
+    if axes is None or whole & axes.keys():
+        return None
     for factors, info in zip(dims, every, strict=True):
         for factor, size in zip(factors, info.shape, strict=True):
             if size % math.prod(mesh.shape[n] for n in axes.get(factor, ())):
@@ -189,6 +188,38 @@ def _parts(mesh, rule: FactorRule | None, infos, result_infos) -> _Parts | None:
     return _Parts(tuple(where[:count]), tuple(where[count:]), tuple(summed))
 
 
+def _axes(dims, specs, count: int) -> dict[str, tuple[str, ...]] | None:
+    """The mesh axes of each factor; None where `count` operands and results disagree.
+
+    An operand may be whole where a result is split: each device takes its part. And
+    one may be split along what is summed over where those axes split a result already:
+    it is gathered (a weight over the devices that share a batch). How XLA would settle
+    any other dispute cannot be told from here.
+    """
+    axes: dict[str, tuple[str, ...]] = {}
+    kept = {factor for factors in dims[count:] for factor in factors}
+    uses = [
+        (factor, names)
+        for at in (*range(count, len(dims)), *range(count))
+        for factor, names in zip(dims[at], specs[at], strict=True)
+    ]
+    for factor, names in uses:
+        if names and factor in kept:
+            axes.setdefault(factor, names)
+    operands = uses[sum(map(len, dims[count:])) :]
+    held = {n for f, names in operands if names and f in kept for n in names}
+    for factor, names in uses:
+        if names and factor not in kept and not {*names} & {*_names(axes)}:
+            axes[factor] = names
+    for factor, names in uses:
+        gathered = factor not in (kept | axes.keys()) and {*names} <= held
+        if names != axes.get(factor, ()) and not gathered:
+            if names or factor not in kept:
+                return None
+    used = _names(axes)
+    return axes if len(used) == len({*used}) else None
+
+
 def _names(axes: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(name for names in axes.values() for name in names)
 
@@ -203,8 +234,8 @@ def _spec(info, mesh) -> list[tuple[str, ...]] | None:
     return entries + [()] * (len(info.shape) - len(entries))
 
 
-def _shardy(operands: Sequence[int], results: Sequence[int]) -> str:
-    """Tie results to the reference's alone; operands lie where its equations want."""
+def _unrelated(operands: Sequence[int], results: Sequence[int]) -> str:
+    """Spell for Shardy that no sharding follows from another; the last is the flag."""
 
     def names(letter, ranks):
         return [
@@ -212,5 +243,6 @@ def _shardy(operands: Sequence[int], results: Sequence[int]) -> str:
             for at, rank in enumerate(ranks)
         ]
 
-    beside = ", ".join(names("r", results))
-    return f"{', '.join([*names('o', operands), beside])} -> {beside}"
+    return (
+        f"{', '.join(names('o', operands))} -> {', '.join([*names('r', results), ''])}"
+    )
