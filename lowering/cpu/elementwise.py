@@ -75,6 +75,6 @@ OPS: dict[str, Op] = {
     "stop_gradient": Op(bits.same, 0),
     "copy": Op(bits.same, 0),
     "copy_p": Op(bits.same, 0),
-    **{name: Op(rule, cost) for name, (rule, cost) in functions.RULES.items()},
+    **{name: Op(*entry) for name, entry in functions.RULES.items()},
 }
-"""What an equation's primitive emits, by its name; a name that is absent has no rule."""
+"""What an equation's primitive emits, by its name; what is absent has no rule."""

@@ -1,5 +1,6 @@
 """Element-wise primitives against `jax.jit` on this CPU, bit for bit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 
@@ -58,7 +59,7 @@ class Case:
     """An operation at given dtypes, and what JAX calls it."""
 
     name: str
-    function: object
+    function: Callable
     operands: tuple[str, ...]
     result: str
     params: dict = field(default_factory=dict)
@@ -140,7 +141,7 @@ GROUPS = {
     ],
     "powers": [
         case
-        for power in (0, 1, 2, 3, 7, -1, -3)
+        for power in (0, 3, 6, -3)
         for case in unary(
             "integer_pow",
             partial(lax.integer_pow, y=power),
@@ -178,7 +179,7 @@ GROUPS = {
             )
             for a in NUMBERS
             for b in NUMBERS
-            if itemsize(a) == itemsize(b) and a != b
+            if itemsize(a) == itemsize(b) and is_float(a) != is_float(b)
         ],
     ],
     "reduced precision": [
@@ -186,9 +187,7 @@ GROUPS = {
         for exponent, digits in ((5, 10), (8, 7), (4, 3), (8, 23), (3, 0), (2, 30))
         for case in unary(
             "reduce_precision",
-            partial(
-                lax.reduce_precision, exponent_bits=exponent, mantissa_bits=digits
-            ),
+            partial(lax.reduce_precision, exponent_bits=exponent, mantissa_bits=digits),
             PLAIN_FLOATS,
             exponent_bits=exponent,
             mantissa_bits=digits,
@@ -204,11 +203,10 @@ GROUPS = {
 if hasattr(lax, "mulhi"):
     GROUPS["bits"] += binary("mulhi", lax.mulhi, INTEGERS)
 
-# Whether the bits of a bfloat16 denormal are zero is asked of the bits here, of a
-# number that counts as zero there.
+# What hosts and widths beside the first one are tried with.
 FEWER = [
     case
-    for group in ("arithmetic", "rounding", "conversions from floats")
+    for group in ("arithmetic", "rounding", "bits", "conversions from floats")
     for case in GROUPS[group]
     if case.operands[0] in ("float32", "float16", "bfloat16", "int32", "int8", "uint16")
     or case.operands[0] == "float64" == case.result
@@ -244,6 +242,8 @@ def compare(kernels: Kernels, pairs) -> None:
         got = kernels(number, *arguments)
         good = same_bits(got, want)
         if case.operands == ("bfloat16",) and case.result == "bool":
+            # Whether a denormal is true is asked of its bits here, of a number that
+            # counts as zero there.
             good |= np.abs(arguments[0].astype(np.float64)) < 2.0**-126
         if not good.all():
             at = int(np.argmin(good))
@@ -260,9 +260,7 @@ def test_vectors_give_what_xla_gives(group):
 def fewer(step: int):
     """Some cases, with what XLA gives for them."""
     for group, cases in GROUPS.items():
-        for number, (case, want) in enumerate(
-            zip(cases, expected(group), strict=True)
-        ):
+        for number, (case, want) in enumerate(zip(cases, expected(group), strict=True)):
             if case in FEWER and number % step == 0:
                 yield case, want
 

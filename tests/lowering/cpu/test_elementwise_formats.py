@@ -84,9 +84,7 @@ def test_a_remainder_is_exact_at_any_ratio(host):
         kernels.add_op(dtype, "rem", [dtype, dtype], dtype)
     for dtype, word in (("float32", np.uint32), ("float64", np.uint64)):
         top = np.iinfo(word).max
-        x, y = (
-            random.integers(0, top, 4096, dtype=word).view(dtype) for _ in range(2)
-        )
+        x, y = (random.integers(0, top, 4096, dtype=word).view(dtype) for _ in range(2))
         with np.errstate(all="ignore"):
             want = np.fmod(x, y)
         assert equal(kernels(dtype, x, y), want)
@@ -104,17 +102,14 @@ def test_the_total_order_has_negative_nan_first_and_zeros_apart():
             a.ravel() for a in np.meshgrid(np.arange(8), np.arange(8), indexing="ij")
         )
         kernels = Kernels(host_of("native"))
-        for name, want in (
-            ("lt_to", first < second),
-            ("le_to", first <= second),
-            ("eq_to", first == second),
-        ):
+        orders = {
+            "lt_to": first < second,
+            "le_to": first <= second,
+            "eq_to": first == second,
+        }
+        for name in orders:
             kernels.add_op(name, name, [dtype, dtype], "bool")
-        for name, want in (
-            ("lt_to", first < second),
-            ("le_to", first <= second),
-            ("eq_to", first == second),
-        ):
+        for name, want in orders.items():
             assert (kernels(name, values[first], values[second]) == want).all(), name
 
 
@@ -165,9 +160,7 @@ def test_an_identity_changes_nothing(name):
     for dtype in kinds:
         kernels.add(
             dtype,
-            lambda n, args, dtype=dtype: combine(
-                n, combine.identity(dtype), args[0]
-            ),
+            lambda n, args, dtype=dtype: combine(n, combine.identity(dtype), args[0]),
             [dtype],
             dtype,
         )

@@ -146,15 +146,20 @@ def check_all(kernels, dtype, unary, binary):
 
 
 def pairs(dtype, count):
-    """All pairs of edges, and random pairs."""
+    """All pairs of edges, random pairs, and powers of numbers near one."""
     few = edges(dtype)
     first, second = (a.ravel() for a in np.meshgrid(few, few))
     random = np.random.default_rng(13)
     many = arguments(dtype, count)
     exponents = random.uniform(-30, 30, many.size).astype(dtype)
+    near_one = np.exp(random.uniform(-0.4, 0.4, many.size)).astype(dtype)
+    reach = 80 if dtype is np.float32 else 700
+    far = random.uniform(-reach, reach, many.size) / np.log(near_one)
     return [
-        np.concatenate([first, many, np.abs(many)]),
-        np.concatenate([second, random.permutation(many), exponents]),
+        np.concatenate([first, many, np.abs(many), near_one]),
+        np.concatenate(
+            [second, random.permutation(many), exponents, far.astype(dtype)]
+        ),
     ]
 
 
@@ -199,7 +204,7 @@ def test_every_half_is_within_one_unit(dtype):
         check(name, got, want, [patterns], 1)
 
 
-@pytest.mark.parametrize("host", ["avx2", "plain", "avx512", "amx"])
+@pytest.mark.parametrize("host", ["avx2", "plain", "avx512"])
 def test_no_function_needs_a_library(host):
     kernels = Kernels(host_of(host))
     for dtype in ("float32", "float64", "float16", "bfloat16"):
