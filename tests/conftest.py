@@ -2,7 +2,8 @@
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 # Before JAX is imported: it reads both when it starts. Of equal flags the last counts.
@@ -15,6 +16,8 @@ import hypothesis
 import jax
 import numpy as np
 import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
 
 # Tracing and compiling take as long as they take on a shared machine, so neither a
 # deadline nor slow generation says anything about the code.
@@ -54,3 +57,28 @@ def eight_devices() -> list[Any]:
     devices = jax.devices()
     assert len(devices) == 8, f"expected 8 virtual CPU devices, found {devices}"
     return devices
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare text with a stored file; `--update-golden` writes the file anew."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.write_text(text + "\n")
+        assert path.exists(), f"{path} is missing; run with --update-golden"
+        assert text + "\n" == path.read_text()
+
+    return check
+
+
+@pytest.fixture(autouse=True, scope="session")
+def kernels_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Start with an empty disk cache of compiled kernels, of this run's own."""
+    before = os.environ.get("TILEJAX_CACHE_DIR")
+    os.environ["TILEJAX_CACHE_DIR"] = str(tmp_path_factory.mktemp("kernels"))
+    yield
+    del os.environ["TILEJAX_CACHE_DIR"]
+    if before is not None:
+        os.environ["TILEJAX_CACHE_DIR"] = before

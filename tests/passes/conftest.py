@@ -1,7 +1,6 @@
 """What the tests of passes share: an evaluator of their own, a check of a pass."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,8 +11,6 @@ import pytest
 from tilejax._jax.jaxprs import consts, is_literal, trace
 from tilejax._jax.nested import nested, scan_parts
 from tilejax.ir import as_text, verify
-
-GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def interpret(program, args, constants=None):
@@ -127,17 +124,3 @@ def after() -> Callable:
 def names() -> Callable:
     """The primitives of a program, in order, bodies apart."""
     return lambda program: [eqn.primitive.name for eqn in program.eqns]
-
-
-@pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare text with a stored file; `--update-golden` writes the file anew."""
-
-    def check(name: str, text: str) -> None:
-        path = GOLDEN / f"{name}.txt"
-        if request.config.getoption("--update-golden"):
-            path.write_text(text + "\n")
-        assert path.exists(), f"{path} is missing; run with --update-golden"
-        assert text + "\n" == path.read_text()
-
-    return check
