@@ -5,6 +5,7 @@ from dataclasses import replace
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.blocked import blocked
+from tilejax.lowering.cpu.dot.finish import Finish as Finish, emit_finish
 from tilejax.lowering.cpu.dot.operand import InMemory as InMemory, Operand as Operand
 from tilejax.lowering.cpu.dot.packed import Packed as Packed, advance
 from tilejax.lowering.cpu.dot.thin import (
@@ -31,6 +32,7 @@ def emit_dot(
     *,
     accumulate: bool,
     precision=None,
+    finish: Finish | None = None,
 ) -> None:
     """Emit `out = a @ b.T`, or `out += a @ b.T`.
 
@@ -41,24 +43,29 @@ def emit_dot(
       is not ragged. If it is `padded`, what lies in a row's padding is overwritten.
     - `accumulate`: whether the product is added to what `out` holds.
     - `precision`: has no effect: float32 is never rounded to fewer digits.
+    - `finish`: is applied to what `out` would hold, while that is in a cache.
     """
     (rows, k), columns = a.shape, b.shape[0]
     assert b.shape[1] == k and out.shape == (rows, columns), "the shapes do not match"
     assert not out.is_ragged and (columns == 1 or out.strides[1] == 1)
     if rows == 0 or columns == 0:
         return
+    lanes = function.module.host.lanes
+    if rows > 1 and out.strides[0] < -(-columns // lanes) * lanes:
+        out = replace(out, padded=False)
     if k == 0:
         if not accumulate:
             _clear(function, out)
+    elif isinstance(b, Packed) or not _thin(function, arena, a, b, out, accumulate):
+        if isinstance(b, Packed):
+            unit = b.unit
+        else:
+            shape = (rows, columns, k)
+            unit = choose(function.module.host, a.dtype, b.dtype, out.dtype, shape)
+        blocked(function, arena, unit, a, b, out, accumulate, finish)
         return
-    if not isinstance(b, Packed) and _thin(function, arena, a, b, out, accumulate):
-        return
-    host = function.module.host
-    if isinstance(b, Packed):
-        unit = b.unit
-    else:
-        unit = choose(host, a.dtype, b.dtype, out.dtype, (rows, columns, k))
-    blocked(function, arena, unit, a, b, out, accumulate)
+    if finish:
+        emit_finish(function, finish, out)
 
 
 def _thin(

@@ -3,6 +3,7 @@
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.dot.calls import Job, Panels, Part, emit_calls, even_chunks
+from tilejax.lowering.cpu.dot.finish import Finish, emit_finish
 from tilejax.lowering.cpu.dot.operand import Operand
 from tilejax.lowering.cpu.dot.pack import Form
 from tilejax.lowering.cpu.dot.packed import (
@@ -37,6 +38,7 @@ def blocked(
     b: Operand | Packed,
     out: View,
     accumulate: bool,
+    finish: Finish | None = None,
 ) -> None:
     """Emit out (+)= a @ b.T for sizes of at least one."""
     with arena.scope():
@@ -51,7 +53,7 @@ def blocked(
         held = max(1, min(-(-out.shape[1] // unit.width), HELD_BYTES // form.panel))
         again = not direct and held * unit.width < out.shape[1]
         rows = rows_of(f, arena, unit, a, cuts[0][1], once=not again)
-        job = Job(f, unit, rows, out, accumulate, offset)
+        job = Job(f, unit, rows, out, accumulate, offset, finish)
         if direct:
             _multiply(job, direct, 0, k)
         elif isinstance(b, Packed):
@@ -145,6 +147,8 @@ def _multiply(job: Job, b: Panels, k0: int, length: int) -> None:
                     at = n.add_index(panel if panels > 1 else 0, start)
                     emit_calls(job, b, part, n, at, width)
                     n.flush()
+            if job.finish and k0 + length == job.a.size[1]:
+                emit_finish(f, job.finish, job.out, row, rows, b.column, b.width)
 
 
 def _row_chunks(job: Job, b: Panels, length: int) -> list[tuple[int, int, int]]:

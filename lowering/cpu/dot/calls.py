@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from tilejax.lowering.cpu.access import View
+from tilejax.lowering.cpu.dot.finish import Finish
 from tilejax.lowering.cpu.dot.micro import Micro, micro_kernel
 from tilejax.lowering.cpu.dot.packed import advance
 from tilejax.lowering.cpu.dot.rows import Rows
@@ -23,6 +24,7 @@ class Job:
     out: View
     accumulate: bool
     offset: str | None
+    finish: Finish | None = None
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ def dot_module(
     padded=False,
     keep=False,
     operand=InMemory,
+    finish=None,
 ):
     """The text of a module with one product, and the bytes of scratch it needs.
 
@@ -80,7 +81,7 @@ def dot_module(
         kept = packed_form(arena, a, b, dtypes[2])
         kept.fill(f, b)
         b = kept
-    emit_dot(f, arena, a, b, out, accumulate=accumulate)
+    emit_dot(f, arena, a, b, out, accumulate=accumulate, finish=finish)
     f.finish()
     return f.module.text(), arena.peak
 

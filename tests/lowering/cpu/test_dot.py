@@ -160,3 +160,30 @@ def test_sums_of_int8_wrap_around_only_past_int32():
     out = np.zeros((20, 40), np.int32)
     run(HOSTS["native"], a, np.full((40, 4096), -128, np.int8), out)
     assert (out == 4096 * 128 * 128).all()
+
+
+def _negate(n, e, row, column, tail):
+    return n.binary("fsub", n.constant(0), e)
+
+
+@pytest.mark.parametrize("k", [0, 40, 700])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_products_are_finished_once(rows, k):
+    rng = np.random.default_rng(2)
+    a, b = numbers(rng, (rows, k), "float32"), numbers(rng, (600, k), "float32", "F")
+    memory = numbers(rng, (rows, 611), "float32")
+    before, out = memory.copy(), memory[:, :600]
+    run(HOSTS["native"], a, b, out, accumulate=True, finish=_negate)
+    want, bound = expected(a, b, before[:, :600], accumulate=True)
+    assert (np.abs(out + want) <= bound).all()
+    np.testing.assert_array_equal(memory[:, 600:], before[:, 600:])
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_the_padding_of_a_single_column_is_not_that_of_rows(rows):
+    rng = np.random.default_rng(4)
+    a, b = numbers(rng, (rows, 33), "float32"), numbers(rng, (1, 66), "float32")[:, ::2]
+    out = numbers(rng, (rows, 1), "float32")
+    want, bound = expected(a, b, out, accumulate=True)
+    run(HOSTS["native"], a, b, out, accumulate=True, padded=True)
+    assert (np.abs(out - want) <= bound).all()
