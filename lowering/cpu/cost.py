@@ -3,7 +3,10 @@
 from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.tile.program import Op
 
-_SHAPED = {"broadcast": 0, "transpose": 0, "reshape": 1, "iota": 0, "constant": 0}
+_SHAPED = {
+    **{"broadcast": 0, "transpose": 0, "reshape": 1, "iota": 0, "constant": 0},
+    "pick": 4,
+}
 
 
 def cost_of(op: Op) -> int:

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 
 from tilejax.errors import UnsupportedKernel
-from tilejax.lowering.cpu import control, dots, memory, reduce, shaping
+from tilejax.lowering.cpu import (
+    control,
+    dots,
+    memory,
+    reduce,
+    shaping,
+    sort,
+    windows,
+)
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.elementwise import OPS
@@ -21,6 +29,8 @@ _RULES: dict[str, Callable] = {
     **dots.RULES,
     **memory.RULES,
     **control.RULES,
+    **windows.RULES,
+    **sort.RULES,
 }
 
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from tilejax.lowering.cpu.access import View, load, store
 from tilejax.lowering.cpu.elementwise import OPS
+from tilejax.lowering.cpu.picked import Picked
 from tilejax.lowering.cpu.shaping import part_of
 from tilejax.lowering.cpu.strides import reshaped_strides
-from tilejax.lowering.cpu.tiles import Load, Picked, Scalar, Tile
+from tilejax.lowering.cpu.tiles import Load, Scalar, Tile
 from tilejax.lowering.cpu.types import Elt, dtype_name
+from tilejax.lowering.cpu.write import best_lane
 from tilejax.lowering.tile.build import indexed_shape
 from tilejax.lowering.tile.program import Op, Span, Value
 
@@ -73,7 +75,11 @@ def _is_array(entry) -> bool:
 
 
 def _access(e: "Emitter", op: Op, mask, other) -> Load | Picked:
-    index, view = op.params["index"], e.view(op.inputs[0])
+    return access(e, e.view(op.inputs[0]), op.params["index"], mask, other)
+
+
+def access(e: "Emitter", view: View, index: Sequence, mask, other) -> Load | Picked:
+    """Return the read, or the place to write to, of an index into a view."""
     mask, other = (None if x is None else e.tile(x) for x in (mask, other))
     if not any(map(_is_array, index)):
         return Load(_part(e, view, index), mask, other)
@@ -88,8 +94,6 @@ def _access(e: "Emitter", op: Op, mask, other) -> Load | Picked:
             entries.append(e.tile(entry))
         else:
             entries.append(Scalar(Elt(str(entry), "int32")))
-    if view.is_ragged:
-        raise e.refuse("an array of indices into a block that may pass the array's end")
     return Picked(view, entries, shape[:lead], shape, mask, other)
 
 
@@ -104,23 +108,26 @@ def _store(e: "Emitter", op: Op) -> Sequence[Tile]:
     value, mask = e.tile(op.inputs[1]), op.inputs[2]
     target = _access(e, op, mask, None)
     if isinstance(target, Picked):
-        value = e.without_dots(value)
-        if target.source.storage in value.reads:
-            value = e.keep(value)
-        lane = len(target.shape) - 1 if target.shape else None
-        lanes = [*value.lanes, *(target.mask.lanes if target.mask else ())]
-        if any(x == 0 for x in lanes):
-            lane = None
-        e.each(
-            target.shape,
-            lane,
-            lambda n, places, tail: target.put(
-                n, places, value.at(n, places, tail), tail
-            ),
-        )
+        put_picked(e, target, value)
     else:
         e.put(target.view, value, target.mask)
     return []
+
+
+def put_picked(e: "Emitter", target: Picked, value: Tile) -> None:
+    """Write a tile to elements at arrays of indices."""
+    value = e.without_dots(value)
+    if target.source.storage in value.reads:
+        value = e.keep(value)
+    if target.source.storage in target.reads_of_indices():
+        target = target.with_kept(e.keep)
+    read = [target.index_lanes(), value.lanes, *[m.lanes for m in [target.mask] if m]]
+    lanes = [min(column) for column in zip(*read, strict=True)]
+    e.each(
+        target.shape,
+        best_lane(lanes, target.shape, ()),
+        lambda n, places, tail: target.put(n, places, value.at(n, places, tail), tail),
+    )
 
 
 @_rule("view")

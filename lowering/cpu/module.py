@@ -1,6 +1,7 @@
 """LLVM IR as text: a module of functions, and functions with structured loops."""
 
 from contextlib import contextmanager
+from hashlib import sha256
 
 from tilejax.lowering.cpu.host import Host
 
@@ -28,6 +29,16 @@ class Module:
         """Return the name of 64 zero bytes, where masked-off loads may go."""
         self.globals["@zeros"] = "internal global [64 x i8] zeroinitializer, align 64"
         return "@zeros"
+
+    def constant(self, data: bytes) -> str:
+        """Return the name of constant bytes, aligned for vectors."""
+        name = f"@constant_{sha256(data).hexdigest()[:16]}"
+        # what is read as a whole vector may pass the end
+        data += bytes(64)
+        text = "".join(f"\\{byte:02X}" for byte in data)
+        kind = f"internal constant [{len(data)} x i8]"
+        self.globals[name] = f'{kind} c"{text}", align 64'
+        return name
 
     def text(self) -> str:
         """Return the whole module."""

@@ -14,7 +14,7 @@ from tilejax.lowering.tile.operations import ELEMENTWISE
 from tilejax.lowering.tile.program import Block, Op, Ref, Value, used, written
 
 VIRTUAL = ELEMENTWISE | {
-    *("broadcast", "transpose", "reshape", "slice", "dynamic_slice"),
+    *("broadcast", "transpose", "reshape", "slice", "dynamic_slice", "reverse", "pick"),
     *("iota", "constant", "load"),
 }
 """Operations whose results can be computed an element at a time."""

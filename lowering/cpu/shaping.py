@@ -4,7 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilejax.lowering.cpu.access import View
+import numpy as np
+
+from tilejax.lowering.cpu.access import View, dense_strides
 from tilejax.lowering.cpu.strides import reshaped_strides
 from tilejax.lowering.cpu.tiles import (
     Iota,
@@ -50,9 +52,14 @@ def part_of(view: View, pointer: str, shape, strides, limits=None) -> View:
 def _constant(e: "Emitter", op: Op) -> Sequence[Tile]:
     value = op.params["value"]
     dtype = dtype_name(value.dtype)
-    if value.shape:
-        raise e.refuse(f"an array of constants of shape {value.shape}")
-    return [Scalar(constant(value.item(), dtype))]
+    if not value.size or len(np.unique(value)) == 1 or value.size == 1:
+        number = value.flat[0].item() if value.size else 0
+        scalar = Scalar(constant(number, dtype))
+        return [Stretched(scalar, (), value.shape) if value.shape else scalar]
+    pointer = e.function.module.constant(np.ascontiguousarray(value).tobytes())
+    strides, limits = dense_strides(value.shape), (None,) * len(value.shape)
+    view = View(pointer, dtype, value.shape, strides, e.arena.storage(), limits)
+    return [Load(view)]
 
 
 @_rule("iota")

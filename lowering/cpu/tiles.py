@@ -13,11 +13,7 @@ from enum import IntEnum
 from tilejax.lowering.cpu.access import (
     Place,
     View,
-    element_addresses,
-    gather,
     load,
-    scatter,
-    store,
 )
 from tilejax.lowering.cpu.nest import Index, Nest
 from tilejax.lowering.cpu.types import Elt, itemsize
@@ -134,97 +130,6 @@ class Load(Tile):
         if self.view.storage == view.storage and not self.view.is_same_memory(view):
             return False
         return super()._only_in_place(view)
-
-
-class Picked(Tile):
-    """Elements of a view at arrays of indices, read or written.
-
-    **Arguments:**
-
-    - `entries`: for each dimension of the view a tile of indices, or a pair of a start
-      and the result's dimension that counts from it, and the stride.
-    - `lead`: the shape of the arrays of indices, the first dimensions of the result.
-    """
-
-    def __init__(self, view: View, entries, lead, shape, mask=None, other=None):
-        tiles = [e for e in entries if isinstance(e, Tile)]
-        extra = [x for x in (mask, other) if x is not None]
-        super().__init__(shape, view.dtype, [*tiles, *extra])
-        self.source, self.entries, self.lead = view, tuple(entries), len(lead)
-        self.mask, self.other = mask, other
-        self.reads |= {view.storage}
-        self.lanes = (Lanes.GATHERED,) * len(self.shape)
-
-    def _address(self, n: Nest, places, tail) -> tuple[tuple[Place, ...], Elt | None]:
-        """The places in the view, and the vector of offsets to add to them."""
-        found: list[Place] = []
-        offsets: Elt | None = None
-        pairs = zip(self.entries, self.source.strides, strict=True)
-        for entry, stride in pairs:
-            if not isinstance(entry, Tile):
-                start, dim, step = entry
-                index, lane = places[dim]
-                if lane and step != 1:
-                    ramp = Elt("", "int64", True, base="0")
-                    ramp = n.binary("mul", ramp, Elt(str(step * stride), "int64"))
-                    offsets = (
-                        ramp if offsets is None else n.binary("add", offsets, ramp)
-                    )
-                    lane = False
-                found.append((n.add_index(start, n.mul_index(index, step)), lane))
-                continue
-            e = entry.at(n, fitted(places[: self.lead], entry.shape), tail)
-            if not e.vector:
-                found.append((n.as_index(e), False))
-            elif e.base is not None:
-                found.append((n.as_index(Elt(e.base, e.dtype)), True))
-            else:
-                wide = e if e.type == "i64" else n.cast(_widening(e), e, "int64")
-                wide = n.binary("mul", wide, Elt(str(stride), "int64"))
-                offsets = wide if offsets is None else n.binary("add", offsets, wide)
-                found.append((0, False))
-        return tuple(found), offsets
-
-    def _masks(self, n: Nest, places, tail) -> tuple[Elt | None, Elt | None]:
-        mask, other = tail_mask(tail, places), None
-        if self.mask is not None:
-            mask = n.both(mask, self.mask.at(n, places, tail))
-            other = self.other and self.other.at(n, places, tail)
-        return mask, other
-
-    def _vector(self, n: Nest, found, offsets: Elt) -> str:
-        """The addresses of a vector of elements."""
-        for (_, lane), stride in zip(found, self.source.strides, strict=True):
-            if lane:
-                ramp = Elt("", "int64", True, base="0")
-                step = n.binary("mul", ramp, Elt(str(stride), "int64"))
-                offsets = n.binary("add", offsets, step)
-        base = self.source.offset(n, found)
-        return element_addresses(n, self.source, base, offsets)
-
-    def _compute(self, n, places, tail):
-        found, offsets = self._address(n, places, tail)
-        mask, other = self._masks(n, places, tail)
-        if offsets is None:
-            return load(n, self.source, found, mask, other)
-        addresses = self._vector(n, found, offsets)
-        return gather(n, self.dtype, addresses, mask, other)
-
-    def put(self, n: Nest, places, e: Elt, tail: str | None) -> None:
-        """Emit the write of an element, or of a vector of them."""
-        found, offsets = self._address(n, places, tail)
-        mask, _ = self._masks(n, places, tail)
-        if offsets is None:
-            store(n, self.source, found, e, mask)
-        else:
-            scatter(n, self.dtype, self._vector(n, found, offsets), e, mask)
-
-    def _only_in_place(self, view):
-        return False
-
-
-def _widening(e: Elt) -> str:
-    return "zext" if e.dtype.startswith("uint") else "sext"
 
 
 class Iota(Tile):

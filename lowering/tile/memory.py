@@ -1,6 +1,7 @@
 """Rules of the primitives that read and write references."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,36 +73,84 @@ _VIEWS = {
 }
 
 
-def _place(b: Builder, ref: Ref, told: Sequence) -> tuple[Ref, tuple]:
+@dataclass(frozen=True)
+class _Place:
+    """Elements of a reference: which, and how the user orders their dimensions.
+
+    Operations of tile programs put the dimensions of arrays of indices first. JAX
+    leaves them where they are, as NumPy does, if no slice lies between them.
+    """
+
+    ref: Ref
+    index: tuple
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def mine(self, b: Builder, x: Value | None) -> Value | None:
+        """Bring a user's value to the dimensions of the operation."""
+        if x is None:
+            return None
+        x = b.broadcast(x, self.shape)
+        back = tuple(self.order.index(d) for d in range(len(self.order)))
+        return _transposed(b, x, back)
+
+    def users(self, b: Builder, x: Value) -> Value:
+        """Bring the operation's value to the user's dimensions."""
+        return _transposed(b, x, self.order)
+
+
+def _transposed(b: Builder, x: Value, order: tuple[int, ...]) -> Value:
+    if order == tuple(range(len(order))):
+        return x
+    shape = [x.shape[d] for d in order]
+    return b.value("transpose", [x], shape, x.dtype, permutation=order)
+
+
+def _place(b: Builder, ref: Ref, told: Sequence) -> _Place:
     """The reference and the index that transforms amount to."""
     found = pallas.transforms(told)
-    if found and found[-1][0] == "index":
-        ref = view_of(b, ref, found[:-1])
-        return ref, tuple(_entry(b, e) for e in found[-1][1])
-    ref = view_of(b, ref, found)
-    return ref, everything(ref)
+    last = found[-1] if found and found[-1][0] == "index" else None
+    ref = view_of(b, ref, found[:-1] if last else found)
+    index = tuple(_entry(b, e) for e in last[1]) if last else everything(ref)
+    mine = indexed_shape(index)
+    order = _order(index, len(mine))
+    return _Place(ref, index, tuple(mine[d] for d in order), order)
+
+
+def _order(index: tuple, rank: int) -> tuple[int, ...]:
+    """Where the user's dimensions are among those of the operation."""
+    spans = [k for k, e in enumerate(index) if isinstance(e, Span)]
+    picked = [k for k, e in enumerate(index) if not isinstance(e, Span)]
+    lead = rank - len(spans)
+    if not lead or picked[-1] - picked[0] + 1 != len(picked):
+        return tuple(range(rank))
+    before = picked[0]
+    first, rest = range(lead, lead + before), range(lead + before, rank)
+    return (*first, *range(lead), *rest)
 
 
 @_rule("get")
 def _get(b: Builder, eqn, inputs):
     ref, *leaves = inputs
-    return b.load(*_place(b, ref, pallas.unflatten(eqn.params["tree"], leaves)))
+    at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
+    return at.users(b, b.load(at.ref, at.index))
 
 
 @_rule("swap")
 def _swap(b: Builder, eqn, inputs):
     ref, value, *leaves = inputs
-    ref, index = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
-    old = b.load(ref, index)
-    b.store(ref, index, b.broadcast(value, old.shape))
-    return old
+    at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
+    old = b.load(at.ref, at.index)
+    b.store(at.ref, at.index, at.mine(b, value))
+    return at.users(b, old)
 
 
 @_rule("addupdate")
 def _add_update(b: Builder, eqn, inputs):
     ref, value, *leaves = inputs
-    ref, index = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
-    b.store(ref, index, b.binary("add", b.load(ref, index), value))
+    at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
+    new = b.binary("add", b.load(at.ref, at.index), at.mine(b, value))
+    b.store(at.ref, at.index, new)
     return ()
 
 
@@ -109,37 +158,35 @@ def _add_update(b: Builder, eqn, inputs):
 def _masked_load(b: Builder, eqn, inputs):
     tree = eqn.params["args_tree"]
     ref, told, mask, other = pallas.unflatten(tree, inputs)
-    ref, index = _place(b, ref, told)
-    shape = indexed_shape(index)
-    mask, other = (None if x is None else b.broadcast(x, shape) for x in (mask, other))
-    other = other and b.convert(other, ref.dtype)
-    return b.load(ref, index, mask, other)
+    at = _place(b, ref, told)
+    mask, other = at.mine(b, mask), at.mine(b, other)
+    other = other and b.convert(other, at.ref.dtype)
+    return at.users(b, b.load(at.ref, at.index, mask, other))
 
 
 @_rule("masked_swap")
 def _masked_swap(b: Builder, eqn, inputs):
     tree = eqn.params["args_tree"]
     ref, told, value, mask = pallas.unflatten(tree, inputs)
-    ref, index = _place(b, ref, told)
-    shape = indexed_shape(index)
-    mask = None if mask is None else b.broadcast(mask, shape)
-    old = b.load(ref, index, mask)
-    b.store(ref, index, b.broadcast(value, shape), mask)
-    return old
+    at = _place(b, ref, told)
+    value, mask = at.mine(b, value), at.mine(b, mask)
+    # where the mask is false the old value is what was to be written
+    old = b.load(at.ref, at.index, mask, None if mask is None else value)
+    b.store(at.ref, at.index, value, mask)
+    return at.users(b, old)
 
 
 @_rule("atomic_rmw")
 def _atomic(b: Builder, eqn, inputs):
     ref, told, value, mask = pallas.unflatten(eqn.params["args_tree"], inputs)
-    ref, index = _place(b, ref, told)
-    shape = indexed_shape(index)
-    value = b.broadcast(value, shape)
-    mask = None if mask is None else b.broadcast(mask, shape)
-    values = [e.start if isinstance(e, Span) else e for e in index]
+    at = _place(b, ref, told)
+    value, mask = at.mine(b, value), at.mine(b, mask)
+    values = [e.start if isinstance(e, Span) else e for e in at.index]
     values = [x for x in values if isinstance(x, Value)]
-    name = str(eqn.params["atomic_type"].value)
-    params = {"op": name, "index": index}
-    return b.value("atomic", [ref, value, mask, *values], shape, ref.dtype, **params)
+    params = {"op": str(eqn.params["atomic_type"].value), "index": at.index}
+    shape = indexed_shape(at.index)
+    inputs = [at.ref, value, mask, *values]
+    return at.users(b, b.value("atomic", inputs, shape, at.ref.dtype, **params))
 
 
 @_rule("atomic_cas")

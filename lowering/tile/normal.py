@@ -7,7 +7,7 @@ import numpy as np
 from tilejax._jax import pallas
 from tilejax._jax.jaxprs import Eqn, Program, consts, is_dropped, is_literal
 from tilejax._jax.values import literal_value
-from tilejax.lowering.tile import control, memory, values
+from tilejax.lowering.tile import control, memory, values, windows
 from tilejax.lowering.tile.build import Builder
 from tilejax.lowering.tile.dead import without_dead
 from tilejax.lowering.tile.parallel import grid_dims
@@ -20,7 +20,12 @@ from tilejax.lowering.tile.program import (
     Value,
 )
 
-_RULES: dict[str, Callable] = {**values.RULES, **memory.RULES, **control.RULES}
+_RULES: dict[str, Callable] = {
+    **values.RULES,
+    **windows.RULES,
+    **memory.RULES,
+    **control.RULES,
+}
 
 
 def normalise(call: pallas.PallasCall) -> TileProgram:

@@ -35,6 +35,8 @@ REDUCING = {
     "arg_reduce": "op: argmax, argmin; axis",
     "cumulate": "op: sum, prod, max, min, logsumexp; axis; reverse",
     "dot": "dims: ((contracted), (batch)) of both operands; precision",
+    "pick": "index; inputs: a value to read from, mask, other",
+    "put": "index, op; inputs: a value to write into a copy of, update, mask",
     "sort": "dimension, keys; results: the operands sorted together",
 }
 

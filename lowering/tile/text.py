@@ -1,11 +1,13 @@
 """A tile program as text."""
 
+from hashlib import sha256
 from itertools import count
 
 import numpy as np
 
 from tilejax.lowering.tile.program import (
     Block,
+    BlockDim,
     Op,
     Operand,
     Ref,
@@ -78,13 +80,19 @@ def _operand(operand: Operand, names: _Names) -> list[str]:
         text += f" shares memory with operand {operand.alias}"
     if operand.index_map is None:
         return [text]
-    dims = ", ".join(
-        "squeezed" if d.squeezed else f"{d.size} by {d.step}" for d in operand.dims
-    )
+    dims = ", ".join(map(_dim, operand.dims))
     lines = [f"{text} in blocks ({dims})"]
     ids = [names.of(x) for x in operand.index_map.inputs if isinstance(x, Value)]
     lines.append(f"    at ({', '.join(ids)}) ->")
     return lines + _block(operand.index_map, names, "    ")
+
+
+def _dim(dim: BlockDim) -> str:
+    if dim.squeezed:
+        return "squeezed"
+    low, high = dim.padding
+    padding = f" padded by {low} and {high}" if low or high else ""
+    return f"{dim.size} by {dim.step}{padding}"
 
 
 def _block(block: Block, names: _Names, indent: str) -> list[str]:
@@ -132,5 +140,8 @@ def _entry(entry, names: _Names) -> str:
 
 def _param(value) -> str:
     if isinstance(value, np.ndarray):
-        return str(value.tolist()) if value.size <= 8 else f"{value.size} numbers"
+        if value.size <= 8:
+            return str(value.tolist())
+        digest = sha256(np.ascontiguousarray(value).tobytes()).hexdigest()[:16]
+        return f"{value.size} numbers, {digest}"
     return str(value)

@@ -268,7 +268,12 @@ class _Native:
 NATIVE = _Native()
 
 
-def on_cpu(rule: Callable, is_asked_for: Callable[[], bool]) -> None:
+def on_cpu(
+    rule: Callable,
+    is_asked_for: Callable[[], bool],
+    *,
+    instead_of_interpreting: bool = False,
+) -> None:
     """Have `rule(ctx, *operands, **params)` lower compiled calls for the CPU.
 
     **Arguments:**
@@ -276,10 +281,14 @@ def on_cpu(rule: Callable, is_asked_for: Callable[[], bool]) -> None:
     - `is_asked_for`: whether calls that are not marked `interpret=NATIVE` are compiled,
       too, where they are lowered. Otherwise JAX refuses them, as it does by itself.
       An interpreted call keeps JAX's own lowering in any case.
+    - `instead_of_interpreting`: but for calls that say `interpret=True`, to try on them
+      what is made for compiled ones.
     """
 
     def lower(ctx, *operands, interpret, **params):
         is_native = interpret is NATIVE or is_asked_for()
+        if interpret is True and instead_of_interpreting:
+            interpret = False
         if interpret or not is_native:
             return interpreted(ctx, *operands, interpret=interpret, **params)
         return rule(ctx, *operands, **params)
