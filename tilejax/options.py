@@ -7,12 +7,14 @@ from tilejax._jax.primitives import user_context
 from tilejax.errors import ParameterError
 
 _KERNELS = ("auto", "native", "reference")
+_CHECKED = ("off", "static", "full")
 _USE = {
     "target": "the name of a target, or None",
     "kernels": f"one of {', '.join(_KERNELS)}",
     "fast_math": "True or False",
     "native_pallas": "True or False",
     "pallas_fallback": "one of error, interpret",
+    "checked": f"one of {', '.join(_CHECKED)}",
 }
 _WANTED = {
     "target": lambda x: x is None or isinstance(x, str),
@@ -20,6 +22,7 @@ _WANTED = {
     "fast_math": lambda x: isinstance(x, bool),
     "native_pallas": lambda x: isinstance(x, bool),
     "pallas_fallback": ("error", "interpret").__contains__,
+    "checked": _CHECKED.__contains__,
 }
 
 
@@ -37,6 +40,8 @@ class Options:
     - `native_pallas`: compile Pallas kernels for the CPU outside of `tilejax.jit` too.
     - `pallas_fallback`: what becomes of a kernel that cannot be compiled for the CPU:
       `"error"`, or `"interpret"` to run it in Pallas' interpreter.
+    - `checked`: what is looked for in kernels compiled for the CPU: `"static"` faults
+      of their blocks, `"full"` for what they read and write as well, or `"off"`.
     """
 
     target: str | None = None
@@ -44,9 +49,13 @@ class Options:
     fast_math: bool = False
     native_pallas: bool = False
     pallas_fallback: str = "error"
+    checked: str = "off"
 
 
 _CURRENT = user_context(Options())
+
+ASKED: set[str] = set()
+"""The settings that this process has ever changed: calls need not look at others."""
 
 
 def current() -> Options:
@@ -88,4 +97,5 @@ def _changed(changes: dict) -> Options:
     for name, value in changes.items():
         if not _WANTED[name](value):
             raise ParameterError(f"options({name}={value!r}): use {_USE[name]}")
+    ASKED.update(changes)
     return replace(current(), **changes)

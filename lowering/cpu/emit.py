@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu import (
+    checked_access,
     control,
     dots,
     memory,
@@ -14,6 +15,7 @@ from tilejax.lowering.cpu import (
 )
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
+from tilejax.lowering.cpu.checked import Checks
 from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Nest
@@ -59,6 +61,7 @@ class Emitter(Writer):
         self.plan, self.kernel = plan, kernel
         self.ids, self.sizes = tuple(ids), tuple(sizes)
         self.line = ""
+        self.checks: Checks | None = None
         self._tiles: dict[Value, Tile] = {}
         self._views: dict[Ref, View] = {}
 
@@ -91,9 +94,13 @@ class Emitter(Writer):
         """Emit a body; its inputs are bound already. Return its results."""
         for op in block.ops:
             self.line = op.line
+            if self.checks is not None:
+                checked_access.before(self, self.checks, op)
             outs = self._operation(op)
             for value, made in zip(op.outputs, outs, strict=True):
                 self.bind(value, self._placed(value, made))
+            if self.checks is not None:
+                checked_access.after(self, self.checks, op)
         return [self.tile(x) for x in block.results]
 
     def _operation(self, op: Op) -> Sequence[Tile | View]:

@@ -1,13 +1,14 @@
 """A tile program to a module: one grid step, and how it is launched."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
 from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu.access import View, dense_strides, store
 from tilejax.lowering.cpu.arena import Arena
+from tilejax.lowering.cpu.checked import Checks, checked_launch
 from tilejax.lowering.cpu.driver import Launch, add_driver, step_header
 from tilejax.lowering.cpu.emit import Emitter
 from tilejax.lowering.cpu.host import Host
@@ -20,20 +21,31 @@ from tilejax.lowering.cpu.types import TYPES, Elt, dtype_name, itemsize
 from tilejax.lowering.tile.program import Operand, Ref, TileProgram
 
 
-def build(program: TileProgram, host: Host) -> tuple[Module, Launch]:
+def build(
+    program: TileProgram, host: Host, checked: Mapping[Ref, str] | None = None
+) -> tuple[Module, Launch]:
     """Generate the code of a tile program, and say how to launch it.
+
+    **Arguments:**
+
+    - `checked`: to check what it reads and writes: the names of its references.
 
     **Raises:** `UnsupportedKernel`, naming the operation and the user's line.
     """
     _check_dtypes(program)
     module = Module(host)
     launch = _launch(program)
+    if checked is not None:
+        launch = checked_launch(launch, program)
     f = Function(module, step_header(launch))
     arena = Arena(f)
     storage = _storages(program, arena.storage)
     made = plan(program.body, storage)
     e = Emitter(f, arena, made, program.name, *_places(program, f, launch))
-    operands = [(o, f"%a{k}") for k, o in enumerate(program.operands)]
+    operands = list(zip(program.operands, _pointers(program, launch), strict=True))
+    if checked is not None:
+        e.checks = Checks(e, program, launch, checked, [p for _, p in operands])
+        e.checks.begin()
     for operand, pointer in operands:
         e.bind(operand.ref, _whole(operand, pointer, storage))
     for operand, pointer in operands:
@@ -42,7 +54,11 @@ def build(program: TileProgram, host: Host) -> tuple[Module, Launch]:
     for ref in program.scratch:
         e.bind(ref, scratch(e, ref))
     _clear_semaphores(e, program)
+    if e.checks is not None:
+        e.checks.clear_scratch()
     e.run(program.body)
+    if e.checks is not None:
+        e.checks.end()
     f.finish()
     launch = replace(launch, arena_bytes=arena.peak, uses_amx=module.uses_amx)
     add_driver(module, launch)
@@ -74,6 +90,13 @@ def _launch(program: TileProgram) -> Launch:
             (o.alias, i) for i, o in enumerate(outputs) if o.alias is not None
         ),
     )
+
+
+def _pointers(program: TileProgram, launch: Launch) -> list[str]:
+    """The buffers of the operands; a checked launch has others after each kind."""
+    outputs = [o.role == "output" for o in program.operands]
+    first = launch.inputs - outputs.count(False)
+    return [f"%a{k + first * is_output}" for k, is_output in enumerate(outputs)]
 
 
 def _bytes(operand: Operand) -> int:
@@ -138,7 +161,10 @@ def _block(e: Emitter, operand: Operand, pointer: str, storage: Callable) -> Vie
 
     if any(dim.padding != (0, 0) for dim in dims):
         raise e.refuse(f"padding of the block of {operand.name}")
-    return part_of(whole, e.straight(emit), shape, strides, limits)
+    pointer = e.straight(emit)
+    if e.checks is not None:
+        e.checks.block(operand.ref, [first for first, _ in at], dims, operand.shape)
+    return part_of(whole, pointer, shape, strides, limits)
 
 
 def _limit(n, first, dim, size: int):

@@ -29,8 +29,8 @@ def _rule(kind: str) -> Callable:
     return add
 
 
-def _part(e: "Emitter", view: View, index: Sequence) -> View:
-    """The part of a view that an index of spans and scalars names."""
+def part(e: "Emitter", view: View, index: Sequence) -> View:
+    """Return the part of a view that an index of spans and scalars names."""
     starts, shape, strides, limits = [], [], [], []
     n_starts = [
         e.index(entry.start if isinstance(entry, Span) else entry) for entry in index
@@ -82,7 +82,7 @@ def access(e: "Emitter", view: View, index: Sequence, mask, other) -> Load | Pic
     """Return the read, or the place to write to, of an index into a view."""
     mask, other = (None if x is None else e.tile(x) for x in (mask, other))
     if not any(map(_is_array, index)):
-        return Load(_part(e, view, index), mask, other)
+        return Load(part(e, view, index), mask, other)
     shape = indexed_shape(index)
     lead = len(shape) - sum(isinstance(entry, Span) for entry in index)
     entries, dim = [], lead
@@ -135,7 +135,7 @@ def _view(e: "Emitter", op: Op) -> Sequence[View]:
     ref, (out,), p = op.inputs[0], op.outputs, op.params
     view = e.view(ref)
     if "index" in p:
-        return [_part(e, view, p["index"])]
+        return [part(e, view, p["index"])]
     if "transpose" in p:
         shape, strides, limits = (
             [x[d] for d in p["transpose"]]

@@ -5,11 +5,13 @@ import threading
 from tilejax._jax import pallas
 from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu import ffi, host
+from tilejax.lowering.cpu.checked_call import lower_checked
 from tilejax.lowering.cpu.driver import Launch
 from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.kernel import build
 from tilejax.lowering.tile.normal import normalise
-from tilejax.lowering.tile.program import TileProgram
+from tilejax.lowering.tile.program import Ref, TileProgram
+from tilejax.lowering.tile.static_checks import check_blocks
 from tilejax.lowering.tile.text import as_text
 from tilejax.options import current as options_in_force
 
@@ -25,7 +27,7 @@ def tile_program(params: dict) -> TileProgram:
     try:
         call = pallas.describe(params)
     except pallas.NotDescribable as error:
-        name = params.get("name") or "kernel"
+        name = pallas.name_of(params)
         raise UnsupportedKernel(f"kernel {name}: {error} is not supported") from None
     return normalise(call)
 
@@ -33,17 +35,33 @@ def tile_program(params: dict) -> TileProgram:
 def lower(ctx, *operands, **params):
     """Lower a `pallas_call` equation to a call of its compiled kernel.
 
-    **Raises:** `UnsupportedKernel`, unless the options ask for the interpreter then.
+    **Raises:** `UnsupportedKernel`, unless the options ask for the interpreter then;
+    `KernelFault` for a fault of its blocks, if the options say that it is checked.
     """
     settings = options_in_force()
     try:
         program = tile_program(params)
+        names = {} if settings.checked == "off" else _names(program, params)
+        if settings.checked != "off":
+            check_blocks(program, names)
+        if settings.checked == "full":
+            return lower_checked(ctx, operands, program, names, host.current())
         target, launch = _compiled(program, host.current())
     except UnsupportedKernel:
         if settings.pallas_fallback == "error":
             raise
         return pallas.interpreted(ctx, *operands, interpret=True, **params)
     return ffi.call(ctx, operands, target, launch)
+
+
+def _names(program: TileProgram, params: dict) -> dict[Ref, str]:
+    """What to call each reference: its part in the call, and the user's name of it."""
+    parts = [o.role for o in program.operands] + ["scratch"] * len(program.scratch)
+    parts = ["index operand" if part == "index" else part for part in parts]
+    refs = [o.ref for o in program.operands] + list(program.scratch)
+    told = pallas.reference_names(params)
+    named = zip(refs, parts, told, strict=True)
+    return {ref: f"the {part} {name}" for ref, part, name in named}
 
 
 def _compiled(program: TileProgram, cpu: Host) -> tuple[str, Launch]:

@@ -120,7 +120,7 @@ def describe(params: dict) -> PallasCall:
         semantics = tuple(str(getattr(s, "value", s)).lower() for s in semantics)
     index_avals = mapping.index_map_avals[len(grid) :]
     return PallasCall(
-        name=str(params.get("name") or "kernel"),
+        name=name_of(params),
         body=params["jaxpr"],
         grid=grid,
         vmapped=frozenset(mapping.vmapped_dims),
@@ -156,7 +156,7 @@ def _dim(dim, origin) -> BlockDim:
     if isinstance(dim, pallas_core.Blocked):
         return BlockDim(dim.block_size, False, dim.block_size)
     if isinstance(dim, pallas_core.Element):
-        return BlockDim(dim.block_size, False, 1, tuple(dim.padding))
+        return BlockDim(dim.block_size, False, 1, (dim.padding[0], dim.padding[1]))
     raise NotDescribable(f"a block dimension {type(dim).__name__} of {origin}")
 
 
@@ -247,6 +247,23 @@ def print_format(eqn: Eqn) -> str | None:
 def line_of(eqn: Eqn) -> str:
     """Return the user's file and line of an equation, `file.py:12`; "" if unknown."""
     return source_info_util.summarize(eqn.source_info)
+
+
+def name_of(params: dict) -> str:
+    """Return a kernel's name: the one given, or its function's."""
+    info = getattr(params["jaxpr"], "debug_info", None)
+    source = getattr(info, "func_src_info", None) or "kernel"
+    return str(params.get("name") or source.split(" ")[0])
+
+
+def reference_names(params: dict) -> list[str]:
+    """Return what a kernel calls its references, in the order it takes them."""
+    program = params["jaxpr"]
+    info = getattr(program, "debug_info", None)
+    names = list(getattr(info, "arg_names", None) or ())
+    count = len(program.invars)
+    names = names if len(names) == count else [None] * count
+    return [name or f"reference {i}" for i, name in enumerate(names)]
 
 
 # Lowering

@@ -4,7 +4,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from jax.errors import JaxRuntimeError
+
 from tilejax._jax import naming
+from tilejax.front.faults import awaited, fault_of
+from tilejax.options import ASKED
 
 
 class Calling:
@@ -20,12 +24,18 @@ class Calling:
         """Run the function, compiled for arguments such as these."""
         try:
             try:
-                return self._compiled(*args, **kwargs)
+                found = self._compiled(*args, **kwargs)
+                return awaited(found) if "checked" in ASKED else found
             except (TypeError, ValueError) as error:
                 own = self._mistake(error, args, kwargs)
                 if own is None:
                     raise
                 raise own from None
+            except JaxRuntimeError as error:
+                fault = fault_of(error)
+                if fault is None:
+                    raise
+                raise fault from None
         except Exception as error:
             # Leave out this very frame, as JAX does its own; `raise` adds none again.
             if error.__traceback__ is not None:
