@@ -122,13 +122,32 @@ def extreme(name: str) -> Rule:
     def rule(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
         a, b = args
         if is_float(dtype):
-            best = nest.intrinsic(f"{name}imum", wide(nest, a), wide(nest, b))
-            return narrow(nest, best, dtype)
+            return narrow(
+                nest, _extreme(nest, name, wide(nest, a), wide(nest, b)), dtype
+            )
         if dtype == "bool":
             return nest.binary("or" if name == "max" else "and", a, b)
         return nest.intrinsic(f"{'u' if is_unsigned(dtype) else 's'}{name}", a, b)
 
     return rule
+
+
+def _extreme(nest: Nest, name: str, a: Elt, b: Elt) -> Elt:
+    width, suffix = {"float": (16, "ps"), "double": (8, "pd")}[a.type]
+    vector, (x, y) = nest.operands(a, b)
+    has = nest.function.module.host.has("avx512dq")
+    if not (has and vector and nest.lanes == width):
+        return nest.intrinsic(f"{name}imum", a, b)
+    # This instruction orders zeros, but prefers a number to NaN.
+    ty, mask = f"<{width} x {a.type}>", f"i{width}"
+    symbol = f"@llvm.x86.avx512.mask.range.{suffix}.512"
+    nest.function.module.declare(
+        f"declare {ty} {symbol}({ty}, {ty}, i32, {ty}, {mask}, i32)"
+    )
+    kind = 5 if name == "max" else 4
+    args = f"{ty} {x}, {ty} {y}, i32 {kind}, {ty} zeroinitializer, {mask} -1, i32 4"
+    best = Elt(nest.emit(f"call {ty} {symbol}({args})", x, y), a.dtype, True)
+    return nest.select(nest.compare("uno", a, b), nest.binary("fadd", a, b), best)
 
 
 maximum, minimum = extreme("max"), extreme("min")

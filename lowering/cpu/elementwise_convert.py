@@ -9,7 +9,6 @@ from tilejax.lowering.cpu.elementwise_halves import (
 )
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import (
-    SUFFIX,
     TYPES,
     Elt,
     is_float,
@@ -92,25 +91,35 @@ def _keeps_steps(dtype: str, before: int, after: int) -> bool:
 def _truncate(nest: Nest, e: Elt, dtype: str) -> Elt:
     """Convert a float to an integer: towards zero, saturating, NaN to zero."""
     bits, unsigned = bits_of(dtype), is_unsigned(dtype)
-    if bits >= 32:
-        return _saturate(nest, e, dtype)
-    # Narrow integers all fit 32 bits; clamping there needs no special case.
-    whole = _saturate(nest, e, "int32")
-    lowest, highest = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), None)
-    highest = -lowest - 1 if highest is None else highest
-    whole = nest.intrinsic("smax", whole, Elt(str(lowest), "int32"))
-    whole = nest.intrinsic("smin", whole, Elt(str(highest), "int32"))
-    return nest.cast("trunc", whole, dtype)
+    if bits < 32:
+        return _clamped(nest, e, dtype)
+    # LLVM's saturating conversions of vectors go lane by lane on most hosts.
+    edge = nest.constant(2.0 ** (bits if unsigned else bits - 1), e.dtype)
+    zero = nest.constant(0, e.dtype)
+    size = e if unsigned else nest.intrinsic("fabs", e)
+    inside = nest.compare("olt", size, edge)
+    if unsigned:
+        inside = nest.binary("and", inside, nest.compare("ogt", e, zero))
+    safe = nest.select(inside, e, zero)
+    whole = nest.cast("fptoui" if unsigned else "fptosi", safe, dtype)
+    most = Elt("-1" if unsigned else str(2 ** (bits - 1) - 1), dtype)
+    whole = nest.select(nest.compare("oge", e, edge), most, whole)
+    if unsigned:
+        return whole
+    below = nest.compare("ole", e, nest.constant(-(2.0 ** (bits - 1)), e.dtype))
+    return nest.select(below, Elt(str(-(2 ** (bits - 1))), dtype), whole)
 
 
-def _saturate(nest: Nest, e: Elt, dtype: str) -> Elt:
-    how = "fptoui.sat" if is_unsigned(dtype) else "fptosi.sat"
-    vector, (x,) = nest.operands(e)
-    lanes = f"v{nest.lanes}" if vector else ""
-    name = f"@llvm.{how}.{lanes}{TYPES[dtype]}.{lanes}{SUFFIX[TYPES[e.dtype]]}"
-    result, ty = nest.spell(dtype, vector), nest.spell(e.dtype, vector)
-    nest.function.module.declare(f"declare {result} {name}({ty})")
-    return Elt(nest.emit(f"call {result} {name}({ty} {x})", x), dtype, vector)
+def _clamped(nest: Nest, e: Elt, dtype: str) -> Elt:
+    """Convert to an integer whose limits floats have, by way of 32 bits."""
+    bits, unsigned = bits_of(dtype), is_unsigned(dtype)
+    least = 0 if unsigned else -(2 ** (bits - 1))
+    low, high = (nest.constant(v, e.dtype) for v in (least, least + 2**bits - 1))
+    held = nest.select(nest.compare("ogt", e, low), e, low)
+    held = nest.select(nest.compare("olt", held, high), held, high)
+    number = nest.compare("ord", e, e)
+    held = nest.select(number, held, nest.constant(0, e.dtype))
+    return nest.cast("trunc", nest.cast("fptosi", held, "int32"), dtype)
 
 
 def bitcast(nest: Nest, e: Elt, dtype: str) -> Elt:

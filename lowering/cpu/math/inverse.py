@@ -182,13 +182,13 @@ def cbrt(x: Real) -> Real:
 def _cbrt(x: Real) -> Real:
     a = abs(x)
     if x.single:
-        wide = a.to("float64")
+        wide, least = a.to("float64"), 2.0**-160
         t = _halley(_halley(_third(wide), wide), wide)
         value = t.to("float32").with_sign(x)
     else:
         small, large = a < 2.0**-900, a > 2.0**900
         factor = small.pick(a.of(2.0**600), large.pick(a.of(2.0**-600), 1))
-        wide = a * factor
+        wide, least = a * factor, 2.0**-480
         t = _halley(_halley(_third(wide), wide), wide)
         # Cut short, so that its square is exact, for the last step.
         t = (t.bits() & -(1 << 30)).real("float64")
@@ -196,7 +196,8 @@ def _cbrt(x: Real) -> Real:
         t = t + t * ((ratio - t) / (t + t + ratio))
         back = small.pick(a.of(2.0**-200), large.pick(a.of(2.0**200), 1))
         value = (t * back).with_sign(x)
-    same = x.compare("ueq", 0) | a.compare("oeq", math.inf)
+    # A denormal counts as zero where the process has it so.
+    same = wide.compare("ult", least) | a.compare("oeq", math.inf)
     return same.pick(x, value)
 
 

@@ -58,7 +58,7 @@ class Real:
         return self.elt.dtype == "float32"
 
     def of(self, value: Number) -> Real:
-        """Make a number of the same dtype; one of another is converted."""
+        """Make a number of the same dtype; one that is a `Real` already stays."""
         if isinstance(value, Real):
             return value
         return Real(self.nest, self.nest.constant(value, self.dtype))

@@ -204,6 +204,27 @@ def test_every_half_is_within_one_unit(dtype):
         check(name, got, want, [patterns], 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_flushed_denormal_counts_as_itself_or_as_zero(dtype):
+    kind = np.dtype(dtype)
+    least = np.finfo(dtype).tiny
+    few = np.array([least * 0.9, least / 7, np.finfo(dtype).smallest_subnormal], dtype)
+    x = np.concatenate([few, -few])
+    for host in ("native", *HOSTS):
+        kernels = Kernels(host_of(host), flush=True)
+        for name in FUNCTIONS:
+            kernels.add_op(name, name, [kind.name], kind.name)
+        for name, (oracle, *_) in FUNCTIONS.items():
+            got = kernels(name, x)
+            good = np.zeros(x.size, bool)
+            for value in (x, np.copysign(dtype(0), x)):
+                want = oracle(value.astype(np.float64)).astype(dtype)
+                good |= np.abs(got - want) <= 1e-6 * np.abs(want)
+                good |= (np.abs(got) <= least) & (np.abs(want) <= least)
+                good |= (got == want) | (np.isnan(got) & np.isnan(want))
+            assert good.all(), (name, host, x, got)
+
+
 @pytest.mark.parametrize("host", ["avx2", "plain", "avx512"])
 def test_no_function_needs_a_library(host):
     kernels = Kernels(host_of(host))
