@@ -8,6 +8,7 @@ from tilejax.lowering.cpu import (
     control,
     dots,
     memory,
+    printing,
     reduce,
     shaping,
     sort,
@@ -33,6 +34,7 @@ _RULES: dict[str, Callable] = {
     **control.RULES,
     **windows.RULES,
     **sort.RULES,
+    **printing.RULES,
 }
 
 

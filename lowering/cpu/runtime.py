@@ -10,7 +10,7 @@ from pathlib import Path
 import jaxlib
 import llvmlite.binding as llvm
 
-from tilejax.lowering.cpu import compile, scratch, soft
+from tilejax.lowering.cpu import compile, printing, scratch, soft
 from tilejax.lowering.cpu.call import call_text
 from tilejax.lowering.cpu.host import detect
 from tilejax.lowering.cpu.pool import pool_text
@@ -24,6 +24,7 @@ def start() -> None:
     llvm.add_symbol("tilejax_run", compile.load(text, host, "tilejax_run"))
     for name in soft.NAMES:
         llvm.add_symbol(name, compile.load(soft.soft_text(), host, name))
+    llvm.add_symbol(printing.SYMBOL, printing.address())
     set_threads(allowed_threads())
 
 

@@ -102,6 +102,15 @@ def _reshape(e: "Emitter", op: Op) -> Sequence[Tile]:
     return [reshaped(arg, out.shape, e.lanes)]
 
 
+@_rule("reinterpret")
+def _reinterpret(e: "Emitter", op: Op) -> Sequence[Tile]:
+    (out,) = op.outputs
+    view = e.keep(e.without_dots(e.tile(op.inputs[0])), dense=True).view
+    view = replace(view, dtype=dtype_name(out.dtype))
+    found = Load(part_of(view, view.pointer, out.shape, dense_strides(out.shape)))
+    return [found if out.shape else e.number(found)]
+
+
 @_rule("slice")
 def _slice(e: "Emitter", op: Op) -> Sequence[Tile]:
     arg, (out,) = e.tile(op.inputs[0]), op.outputs

@@ -16,12 +16,14 @@ class Builder:
 
     - `kernel`: its name, for errors.
     - `axes`: the grid's dimensions that `program_id` counts.
+    - `apart`: references whose rows do not follow one another in memory.
     - `walk`: turns a program and what its inputs stand for into operations of this
       builder; returns what its outputs stand for.
     """
 
     def __init__(self, kernel: str, axes: Sequence[int], walk: Callable):
         self.kernel, self.axes, self._walk = kernel, tuple(axes), walk
+        self.apart: frozenset[Ref] = frozenset()
         self.ops: list[Op] = []
         self.line = ""
 

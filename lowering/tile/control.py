@@ -116,10 +116,11 @@ def _while(b: Builder, eqn, inputs):
 
 @_rule("debug_callback", "debug_print")
 def _print(b: Builder, eqn, inputs):
-    told = pallas.print_format(eqn)
+    told = pallas.print_parts(eqn)
     if told is None:
         raise b.refuse("a callback")
-    b.add("print", inputs, format=told)
+    text, names = told
+    b.add("print", inputs, format=text, names=names)
     return ()
 
 

@@ -7,7 +7,16 @@ import numpy as np
 
 from tilejax._jax import pallas
 from tilejax.lowering.tile.build import Builder, everything, indexed_shape
-from tilejax.lowering.tile.program import Ref, Span, Value
+from tilejax.lowering.tile.program import Ref, Value
+from tilejax.lowering.tile.through import (
+    Through,
+    entry_of,
+    inverse,
+    is_viewable,
+    transposed,
+    users_order,
+    values_in,
+)
 
 RULES: dict[str, Callable] = {}
 
@@ -20,20 +29,6 @@ def _rule(*names: str) -> Callable:
     return add
 
 
-def _entry(b: Builder, entry):
-    """An entry with Python integers where they are known."""
-    if isinstance(entry, pallas.Span):
-        return Span(_scalar(entry.start), entry.size, entry.stride)
-    if isinstance(entry, Value):
-        return entry
-    array = np.asarray(entry)
-    return b.constant(array.astype(np.int32) if array.dtype.kind == "i" else array)
-
-
-def _scalar(start):
-    return start if isinstance(start, Value) else int(start)
-
-
 def view_of(b: Builder, ref: Ref, found: Sequence[pallas.Transform]) -> Ref:
     """Append views for all transforms."""
     for kind, what in found:
@@ -42,7 +37,7 @@ def view_of(b: Builder, ref: Ref, found: Sequence[pallas.Transform]) -> Ref:
 
 
 def _index_view(b: Builder, ref: Ref, entries) -> Ref:
-    index = tuple(_entry(b, e) for e in entries)
+    index = tuple(entry_of(b, e) for e in entries)
     if any(isinstance(e, Value) and e.shape for e in index):
         raise b.refuse("a reference to elements picked by an array of indices")
     if index == everything(ref):
@@ -51,10 +46,7 @@ def _index_view(b: Builder, ref: Ref, entries) -> Ref:
 
 
 def _bitcast_view(b: Builder, ref: Ref, dtype) -> Ref:
-    """Rows of the last dimension but one are packed or unpacked, as on TPUs."""
-    if dtype.itemsize == ref.dtype.itemsize:
-        return b.view(ref, ref.shape, dtype, bitcast=True)
-    raise b.refuse("a bitcast of a reference to a type of another width")
+    return b.view(ref, ref.shape, dtype, bitcast=True)
 
 
 def _reshape_view(b: Builder, ref: Ref, shape) -> Ref:
@@ -75,11 +67,7 @@ _VIEWS = {
 
 @dataclass(frozen=True)
 class _Place:
-    """Elements of a reference: which, and how the user orders their dimensions.
-
-    Operations of tile programs put the dimensions of arrays of indices first. JAX
-    leaves them where they are, as NumPy does, if no slice lies between them.
-    """
+    """Elements of a reference: which, and how the user orders their dimensions."""
 
     ref: Ref
     index: tuple
@@ -90,67 +78,80 @@ class _Place:
         """Bring a user's value to the dimensions of the operation."""
         if x is None:
             return None
-        x = b.broadcast(x, self.shape)
-        back = tuple(self.order.index(d) for d in range(len(self.order)))
-        return _transposed(b, x, back)
+        return transposed(b, b.broadcast(x, self.shape), inverse(self.order))
 
     def users(self, b: Builder, x: Value) -> Value:
         """Bring the operation's value to the user's dimensions."""
-        return _transposed(b, x, self.order)
+        return transposed(b, x, self.order)
+
+    def load(self, b: Builder, mask=None, other=None) -> Value:
+        """Read them."""
+        mask, other = self.mine(b, mask), self.mine(b, other)
+        other = other and b.convert(other, self.ref.dtype)
+        return self.users(b, b.load(self.ref, self.index, mask, other))
+
+    def store(self, b: Builder, value: Value, mask=None) -> None:
+        """Write them."""
+        value = self.mine(b, value)
+        b.store(self.ref, self.index, value, self.mine(b, mask))
 
 
-def _transposed(b: Builder, x: Value, order: tuple[int, ...]) -> Value:
-    if order == tuple(range(len(order))):
+class _Whole:
+    """The same of what only changing a whole value can reach."""
+
+    def __init__(self, b: Builder, ref: Ref, found: Sequence[pallas.Transform]):
+        self.through = Through(b, ref, found)
+        self.shape = self.through.shape
+
+    def load(self, b: Builder, mask=None, other=None) -> Value:
+        """Read all elements; a mask chooses what is seen of them."""
+        return _chosen(b, mask, self.through.value, other)
+
+    def store(self, b: Builder, value: Value, mask=None) -> None:
+        """Write them."""
+        value = b.broadcast(value, self.shape)
+        self.through.store(_chosen(b, mask, value, self.through.value))
+
+
+def _chosen(b: Builder, mask, x: Value, other: Value | None) -> Value:
+    if mask is None or other is None:
         return x
-    shape = [x.shape[d] for d in order]
-    return b.value("transpose", [x], shape, x.dtype, permutation=order)
+    mask, other = b.broadcast(mask, x.shape), b.broadcast(other, x.shape)
+    return b.value("select_n", [mask, b.convert(other, x.dtype), x], x.shape, x.dtype)
 
 
-def _place(b: Builder, ref: Ref, told: Sequence) -> _Place:
-    """The reference and the index that transforms amount to."""
+def _place(b: Builder, ref: Ref, told: Sequence) -> "_Place | _Whole":
+    """The elements that transforms of a reference amount to."""
     found = pallas.transforms(told)
+    if not is_viewable(b, ref, found):
+        return _Whole(b, ref, found)
     last = found[-1] if found and found[-1][0] == "index" else None
     ref = view_of(b, ref, found[:-1] if last else found)
-    index = tuple(_entry(b, e) for e in last[1]) if last else everything(ref)
-    mine = indexed_shape(index)
-    order = _order(index, len(mine))
+    index = tuple(entry_of(b, e) for e in last[1]) if last else everything(ref)
+    mine, order = indexed_shape(index), users_order(index)
     return _Place(ref, index, tuple(mine[d] for d in order), order)
-
-
-def _order(index: tuple, rank: int) -> tuple[int, ...]:
-    """Where the user's dimensions are among those of the operation."""
-    spans = [k for k, e in enumerate(index) if isinstance(e, Span)]
-    picked = [k for k, e in enumerate(index) if not isinstance(e, Span)]
-    lead = rank - len(spans)
-    if not lead or picked[-1] - picked[0] + 1 != len(picked):
-        return tuple(range(rank))
-    before = picked[0]
-    first, rest = range(lead, lead + before), range(lead + before, rank)
-    return (*first, *range(lead), *rest)
 
 
 @_rule("get")
 def _get(b: Builder, eqn, inputs):
     ref, *leaves = inputs
-    at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
-    return at.users(b, b.load(at.ref, at.index))
+    return _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves)).load(b)
 
 
 @_rule("swap")
 def _swap(b: Builder, eqn, inputs):
     ref, value, *leaves = inputs
     at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
-    old = b.load(at.ref, at.index)
-    b.store(at.ref, at.index, at.mine(b, value))
-    return at.users(b, old)
+    old = at.load(b)
+    at.store(b, value)
+    return old
 
 
 @_rule("addupdate")
 def _add_update(b: Builder, eqn, inputs):
     ref, value, *leaves = inputs
     at = _place(b, ref, pallas.unflatten(eqn.params["tree"], leaves))
-    new = b.binary("add", b.load(at.ref, at.index), at.mine(b, value))
-    b.store(at.ref, at.index, new)
+    at.store(b, b.binary("add", at.load(b), b.broadcast(value, at.shape)))
     return ()
 
 
@@ -158,10 +159,7 @@ def _add_update(b: Builder, eqn, inputs):
 def _masked_load(b: Builder, eqn, inputs):
     tree = eqn.params["args_tree"]
     ref, told, mask, other = pallas.unflatten(tree, inputs)
-    at = _place(b, ref, told)
-    mask, other = at.mine(b, mask), at.mine(b, other)
-    other = other and b.convert(other, at.ref.dtype)
-    return at.users(b, b.load(at.ref, at.index, mask, other))
+    return _place(b, ref, told).load(b, mask, other)
 
 
 @_rule("masked_swap")
@@ -169,23 +167,22 @@ def _masked_swap(b: Builder, eqn, inputs):
     tree = eqn.params["args_tree"]
     ref, told, value, mask = pallas.unflatten(tree, inputs)
     at = _place(b, ref, told)
-    value, mask = at.mine(b, value), at.mine(b, mask)
     # where the mask is false the old value is what was to be written
-    old = b.load(at.ref, at.index, mask, None if mask is None else value)
-    b.store(at.ref, at.index, value, mask)
-    return at.users(b, old)
+    old = at.load(b, mask, None if mask is None else value)
+    at.store(b, value, mask)
+    return old
 
 
 @_rule("atomic_rmw")
 def _atomic(b: Builder, eqn, inputs):
     ref, told, value, mask = pallas.unflatten(eqn.params["args_tree"], inputs)
     at = _place(b, ref, told)
+    if isinstance(at, _Whole):
+        raise b.refuse("an atomic operation through this view")
     value, mask = at.mine(b, value), at.mine(b, mask)
-    values = [e.start if isinstance(e, Span) else e for e in at.index]
-    values = [x for x in values if isinstance(x, Value)]
     params = {"op": str(eqn.params["atomic_type"].value), "index": at.index}
     shape = indexed_shape(at.index)
-    inputs = [at.ref, value, mask, *values]
+    inputs = [at.ref, value, mask, *values_in(at.index)]
     return at.users(b, b.value("atomic", inputs, shape, at.ref.dtype, **params))
 
 

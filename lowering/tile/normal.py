@@ -37,7 +37,8 @@ def normalise(call: pallas.PallasCall) -> TileProgram:
     scratch = tuple(Ref(s.shape, _dtype(s), s.space, s.kind) for s in call.scratch)
     axes = [d for d in range(len(call.grid)) if d not in call.vmapped]
     refs = [o.ref for o in operands]
-    body = _body(call.name, axes, call.body, [*refs, *scratch])
+    apart = frozenset(o.ref for o in operands if _is_apart(o))
+    body = _body(call.name, axes, call.body, [*refs, *scratch], apart)
     program = TileProgram(call.name, (), tuple(operands), scratch, body)
     program.grid = grid_dims(call, program)
     return program
@@ -85,8 +86,29 @@ def _index_map(name: str, program: Program, ids: list[Value], refs: list[Ref]) -
     return Block((*ids, *refs), block.ops, block.results)
 
 
-def _body(name: str, axes: Sequence[int], program: Program, inputs: Sequence) -> Block:
+def _is_apart(operand: Operand) -> bool:
+    """Whether a block is not one run of memory, or may pass the array's end."""
+    sizes = zip(operand.dims, operand.shape, strict=True)
+    wide = [d for d, (dim, _) in enumerate(sizes) if dim.size != 1]
+    rest = range(wide[0] + 1, len(operand.shape)) if wide else ()
+    is_run = all(operand.dims[d].size == operand.shape[d] for d in rest)
+    is_inside = all(
+        dim.step == dim.size and size % dim.size == 0
+        for dim, size in zip(operand.dims, operand.shape, strict=True)
+        if dim.size
+    )
+    return not (is_run and is_inside)
+
+
+def _body(
+    name: str,
+    axes: Sequence[int],
+    program: Program,
+    inputs: Sequence,
+    apart: frozenset[Ref] = frozenset(),
+) -> Block:
     builder = Builder(name, axes, _walk)
+    builder.apart = apart
     try:
         results = builder.walk(program, inputs)
     except pallas.NotDescribable as error:

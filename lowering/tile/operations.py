@@ -22,6 +22,7 @@ SHAPED = {
     "iota": "dimension: along which the elements count",
     "constant": "value: a NumPy array",
     "slice": "starts, strides",
+    "reinterpret": "the bytes in row-major order, in another shape and type",
     "pad": "low, high, interior; inputs: operand, filling",
     "concatenate": "dimension",
     "reverse": "dimensions",
@@ -59,7 +60,7 @@ CONTROL = {
     "for": "length, reverse; inputs: carries; the body's: counter, carries",
     "while": "inputs: carries; bodies: condition, step; both take the carries",
     "switch": "inputs: the number of the body to run; the last if it is too large",
-    "print": "format; inputs: values",
+    "print": "format, and a name, or None, for each of the inputs, which are values",
     "check": "message; inputs: a boolean that must be true",
 }
 

@@ -33,7 +33,9 @@ def grid_dims(call: PallasCall, program: TileProgram) -> tuple[GridDim, ...]:
             word = declared[counted.index(d)]
             found.append(GridDim(size, "parallel" in word, f"declared {word}"))
         elif call.independent:
-            found.append(GridDim(size, True, "programs of this dialect are independent"))
+            found.append(
+                GridDim(size, True, "programs of this dialect are independent")
+            )
         else:
             reason = _carried(program, d, counted)
             found.append(

@@ -9,6 +9,7 @@ from tilejax._jax.nested import nested
 from tilejax.lowering.tile.build import Builder
 from tilejax.lowering.tile.operations import ELEMENTWISE
 from tilejax.lowering.tile.program import Value
+from tilejax.lowering.tile.through import reinterpreted, repacked
 
 RULES: dict[str, Callable] = {}
 
@@ -37,8 +38,13 @@ def _elementwise(b: Builder, eqn, inputs):
     if kind in ("copy", "copy_p", "stop_gradient"):
         return same[0]
     if kind == "bitcast_convert_type" and inputs[0].shape != aval.shape:
-        raise b.refuse("a bitcast between types of different widths")
+        return reinterpreted(b, inputs[0], aval.shape, aval.dtype)
     return b.value(kind, same, aval.shape, aval.dtype, **params)
+
+
+@_rule("bitcast")
+def _bitcast(b: Builder, eqn, inputs):
+    return repacked(b, inputs[0], _out(eqn).dtype)
 
 
 @_rule("jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr")

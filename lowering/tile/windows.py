@@ -8,6 +8,7 @@ import numpy as np
 
 from tilejax.lowering.tile.build import Builder, indexed_shape
 from tilejax.lowering.tile.program import Span, Value
+from tilejax.lowering.tile.through import inverse, transposed, values_in
 
 RULES: dict[str, Callable] = {}
 
@@ -147,11 +148,7 @@ def _gather(b: Builder, eqn, inputs):
         clamped=not is_filled,
     )
     found = _pick(b, x, at, p["fill_value"])
-    shape = [found.shape[d] for d in at.order]
-    if at.order != tuple(range(len(shape))):
-        params = {"permutation": at.order}
-        found = b.value("transpose", [found], shape, found.dtype, **params)
-    return b.reshape(found, aval.shape)
+    return b.reshape(transposed(b, found, at.order), aval.shape)
 
 
 def _pick(b: Builder, x: Value, at: _Windows, filling) -> Value:
@@ -160,7 +157,7 @@ def _pick(b: Builder, x: Value, at: _Windows, filling) -> Value:
         if filling is None:
             filling = _filling(x.dtype)
         other = b.broadcast(b.constant(filling, x.dtype), shape)
-    inputs = [x, at.inside, other, *_values(at.entries)]
+    inputs = [x, at.inside, other, *values_in(at.entries)]
     return b.value("pick", inputs, shape, x.dtype, index=at.entries)
 
 
@@ -170,11 +167,6 @@ def _filling(dtype: np.dtype):
         limits = np.iinfo(dtype)
         return limits.min if dtype.kind == "i" else limits.max
     return True if dtype.kind == "b" else np.nan
-
-
-def _values(entries: Sequence) -> list[Value]:
-    parts = [e.start if isinstance(e, Span) else e for e in entries]
-    return [x for x in parts if isinstance(x, Value)]
 
 
 def _scattering(op: str | None) -> Callable:
@@ -201,13 +193,9 @@ def _scattering(op: str | None) -> Callable:
             clamped=_mode(eqn) == "CLIP",
         )
         shape = indexed_shape(at.entries)
-        back = tuple(at.order.index(d) for d in range(len(at.order)))
-        users = [shape[d] for d in at.order]
-        updates = b.reshape(updates, users)
-        if back != tuple(range(len(back))):
-            params = {"permutation": back}
-            updates = b.value("transpose", [updates], shape, updates.dtype, **params)
-        inputs = [x, updates, at.inside, *_values(at.entries)]
+        updates = b.reshape(updates, [shape[d] for d in at.order])
+        updates = transposed(b, updates, inverse(at.order))
+        inputs = [x, updates, at.inside, *values_in(at.entries)]
         return b.value("put", inputs, x.shape, x.dtype, index=at.entries, op=op)
 
     return rule

@@ -239,9 +239,25 @@ def _split(ref) -> tuple[Any, tuple]:
     return ref, ()
 
 
-def print_format(eqn: Eqn) -> str | None:
-    """Return the format of a `debug_print`; None if it is another callback."""
-    return eqn.params.get("fmt")
+def print_parts(eqn: Eqn) -> tuple[str, tuple[str | None, ...]] | None:
+    """Return the format of a `debug_print`, and the operands' names in it.
+
+    An operand without a name fills the next place. None for another callback.
+
+    **Raises:** `NotDescribable` for values that are no arrays.
+    """
+    p = eqn.params
+    if "fmt" not in p:
+        return None
+    if p["static_args"]:
+        raise NotDescribable("a debug_print of what is not an array")
+    plain, named = jax.tree.unflatten(p["in_tree"], range(len(eqn.invars)))
+    names: list[str | None] = [None] * len(eqn.invars)
+    for name, at in named.items():
+        names[at] = name
+    if sorted([*plain, *named.values()]) != list(range(len(eqn.invars))):
+        raise NotDescribable("a debug_print of trees")
+    return p["fmt"], tuple(names)
 
 
 def line_of(eqn: Eqn) -> str:
