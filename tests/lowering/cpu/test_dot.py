@@ -1,5 +1,6 @@
 """Products of tiles, against float64 and int64, up to the ends of their memory."""
 
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -187,3 +188,11 @@ def test_the_padding_of_a_single_column_is_not_that_of_rows(rows):
     want, bound = expected(a, b, out, accumulate=True)
     run(HOSTS["native"], a, b, out, accumulate=True, padded=True)
     assert (np.abs(out - want) <= bound).all()
+
+
+@pytest.mark.parametrize("dtypes", DTYPES[7:11], ids="-".join)
+def test_quads_of_bytes_agree_in_narrow_vectors(dtypes):
+    host = replace(HOSTS["native"], lanes=8)
+    if not host.has("avx512vnni", "avx512vl"):
+        pytest.skip("needs the 256-bit form of AVX-512 VNNI")
+    check(host, dtypes, (19, 21, 70), "CF", accumulate=True)
