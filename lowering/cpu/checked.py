@@ -198,6 +198,7 @@ class Checks:
         return self.define(f"sext i32 {text} to i64") if text.startswith("%") else text
 
     def define(self, right: str) -> str:
+        """Define a value where code is being emitted."""
         name = self.e.function.name()
         self.e.function.line(f"{name} = {right}")
         return name
@@ -211,12 +212,20 @@ class Checks:
         f.line(f"{on}:")
 
     def site(self, what: str, shape: Sequence[int] = ()) -> int:
+        """Number a place where something may go wrong, at the line at hand.
+
+        **Arguments:**
+
+        - `what`: happens there.
+        - `shape`: of the memory whose elements a fault there names.
+        """
         where = f" at {self.e.line}" if self.e.line else ""
         text = f"kernel {self.program.name}: {what}{where}"
         self.sites.append((text, tuple(shape)))
         return len(self.sites) - 1
 
     def call(self, name: str, site: int, rest: str) -> None:
+        """Emit the call of one of the functions of `checked_runtime`."""
         state = f"ptr {self.state}, i64 {site}"
         self.e.function.line(f"call void @checked_{name}({state}, {rest})")
 
@@ -229,8 +238,8 @@ class Checks:
             return
         for ref in refs:
             self._own(ref)
-        f, first, rest = self.e.function, self.e.function.label(), ""
-        rest = f.label()
+        f = self.e.function
+        first, rest = f.label(), f.label()
         total = "0"
         for d, dim in enumerate(self.program.grid):
             if not dim.parallel:
@@ -269,20 +278,24 @@ class Checks:
     # Accesses
 
     def block(self, ref: Ref, starts, dims, shape) -> None:
-        """Check that some of an operand's block is inside of its array."""
+        """Check that an operand's block starts inside of its array.
+
+        **Arguments:**
+
+        - `starts`: of the block, an element along each dimension of the array.
+        """
         site = None
         for d, (start, dim, size) in enumerate(zip(starts, dims, shape, strict=True)):
-            if isinstance(start, int) and 0 <= start < max(size, 1):
+            if dim.padding != (0, 0) or (isinstance(start, int) and 0 <= start < size):
                 continue
             if site is None:
                 site = self.site(f"the block of {self.names[ref]}")
-            self.call(
-                "block", site, f"i64 {d}, i64 {start}, i64 {dim.size}, i64 {size}"
-            )
+            self.call("block", site, f"i64 {d}, i64 {start}, i64 {max(size, 1)}")
         if site is not None:
             self.leave_if_faulty()
 
     def name_of(self, ref: Ref) -> str:
+        """Return what to call the memory that a reference is part of."""
         return self.names.get(ref.whole, "memory")
 
     def element_offset(self, owners: Owners, pointer: str) -> str:

@@ -117,9 +117,8 @@ def _each_element(
     if 0 in shape:
         return
     owners = checks.owners.get(ref.whole)
-    bounds = checks.site(
-        f"{how} of {checks.name_of(ref)}", owners and owners.shape or ()
-    )
+    memory = () if owners is None else owners.shape
+    site = checks.site(f"{how} of {checks.name_of(ref)}", memory)
     lead = len(shape) - sum(isinstance(entry, Span) for entry in index)
     starts = [_start(e, entry) for entry in index]
     known = mask is None or e.tile(mask)
@@ -135,7 +134,7 @@ def _each_element(
             zip(indices, view.shape, view.strides, strict=True)
         ):
             active = n.define(
-                f"call i1 @checked_one(ptr {checks.state}, i64 {bounds}, i64 {d}, "
+                f"call i1 @checked_one(ptr {checks.state}, i64 {site}, i64 {d}, "
                 f"i1 {active}, i64 {at}, i64 {size})"
             )
             offset = n.add_index(offset, n.mul_index(at, stride))
@@ -144,7 +143,7 @@ def _each_element(
         active = _inside(n, view, indices, active)
         count = n.emit(f"zext i1 {active} to i64", active)
         n.do(
-            f"call void @checked_{how}(ptr {checks.state}, i64 {bounds}, "
+            f"call void @checked_{how}(ptr {checks.state}, i64 {site}, "
             f"ptr {owners.pointer}, i64 {offset}, i64 {count}, i64 0, "
             f"i64 {flags | owners.flags})"
         )

@@ -2,7 +2,8 @@
 
 All take the state of a grid step, `STATE`: where faults go, which unit it is part of,
 and its place in the grid. A word of 32 bits for each element of scratch and outputs
-says who has written it: nobody, a unit by its number from one on, or several by atomics.
+says who has written it: nobody, a unit by its number from one on, or several units by
+atomics.
 """
 
 from string import Template
@@ -13,8 +14,8 @@ WORDS = 9
 STATE = f"{{ ptr, i64, [{WORDS} x i64] }}"
 
 INITIALISED, ATOMIC, UNJUDGED = 1, 2, 4
-"""Flags of an access: the memory has had a value from the start; the access is one that
-others may do at the same time; what others wrote is not judged."""
+"""Flags of an access: the memory has had a value from the start; the access is one
+that others may do at the same time; what others wrote is not judged."""
 
 KINDS = {
     "bounds": ": index \2 is outside of dimension \1, of size \3; grid step \6",
@@ -28,8 +29,8 @@ KINDS = {
     "grid step \6",
     "semaphore": ": no signal is left, the count becomes \2; grid step \6",
 }
-"""What each kind of fault says. A byte from 1 to 6 stands for the record's first, second
-or third number, for the element, for who else wrote it, and for the grid step."""
+"""What each kind of fault says. A byte from 1 to 6 stands for the record's first,
+second or third number, for the element, for who else wrote it, for the grid step."""
 
 NUMBER = {name: number for number, name in enumerate(KINDS, 1)}
 
@@ -92,14 +93,11 @@ record:
   ret i1 false
 }
 
-; A block of an array: some of it is inside.
+; A block of an array: it starts inside.
 define internal void @checked_block(ptr %state, i64 %site, i64 %dim, i64 %first,
-                                    i64 %extent, i64 %size) noinline {
+                                    i64 %size) noinline {
 entry:
-  %end_ = add i64 %first, %extent
-  %before = icmp sle i64 %end_, 0
-  %after = icmp sge i64 %first, %size
-  %bad = or i1 %before, %after
+  %bad = icmp uge i64 %first, %size
   br i1 %bad, label %record, label %end
 record:
   call void @checked_record(ptr %state, i64 $block, i64 %site, i64 %dim, i64 %first,

@@ -77,7 +77,8 @@ done:
   ret void
 }
 
-define internal void @put_words(ptr %text, i64 %size, ptr %end, ptr %words, i64 %count) {
+define internal void @put_words(ptr %text, i64 %size, ptr %end, ptr %words,
+                                i64 %count) {
 entry:
   br label %next
 next:

@@ -128,9 +128,13 @@ class Emitter(Writer):
         return tile if out.shape else self.number(tile)
 
     def number(self, tile: Tile) -> Scalar:
-        """Compute a tile of one element now."""
+        """Compute a tile of one element now.
+
+        Whether LLVM would see it together with what uses it depends on what is emitted
+        in between, so it is rounded in any case.
+        """
         places = ((0, False),) * len(tile.shape)
-        return Scalar(self.straight(lambda n: tile.at(n, places)))
+        return Scalar(self.straight(lambda n: tile.at(n, places), contract=False))
 
     def index(self, value: Value | int) -> int | str:
         """Return a scalar as an i64."""

@@ -28,10 +28,14 @@ class Nest:
 
     - `function`: where the code goes.
     - `counts`: the trips of each loop, outermost first. `index` names their counters.
+    - `contract`: whether products and sums may become one instruction.
     """
 
-    def __init__(self, function: Function, counts: Sequence = ()):
+    def __init__(
+        self, function: Function, counts: Sequence = (), *, contract: bool = True
+    ):
         self.function, self.counts = function, list(counts)
+        self._contract = " contract" if contract else ""
         self.lanes = function.module.host.lanes
         self.values: dict = {}
         self._segments: list[list[str]] = [[] for _ in range(len(self.counts) + 1)]
@@ -221,12 +225,12 @@ class Nest:
 
     def add(self, a: Elt, b: Elt) -> Elt:
         """Add floats; the product of a `mul` may be fused in."""
-        return self.binary("fadd contract", a, b)
+        return self.binary(f"fadd{self._contract}", a, b)
 
     def sub(self, a: Elt, b: Elt) -> Elt:
         """Subtract floats; the product of a `mul` may be fused in."""
-        return self.binary("fsub contract", a, b)
+        return self.binary(f"fsub{self._contract}", a, b)
 
     def mul(self, a: Elt, b: Elt) -> Elt:
         """Multiply floats; a following sum may be fused with it."""
-        return self.binary("fmul contract", a, b)
+        return self.binary(f"fmul{self._contract}", a, b)

@@ -31,9 +31,9 @@ class Writer:
         """Elements of a vector."""
         return self.function.module.host.lanes
 
-    def straight(self, emit: Callable):
+    def straight(self, emit: Callable, *, contract: bool = True):
         """Emit code without loops; return what `emit(nest)` returns."""
-        n = Nest(self.function)
+        n = Nest(self.function, contract=contract)
         found = emit(n)
         n.flush()
         return found

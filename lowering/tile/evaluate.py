@@ -1,4 +1,4 @@
-"""Bodies of integer scalars, such as index maps, evaluated with NumPy at many places."""
+"""Bodies of integer scalars, such as index maps, evaluated by NumPy at many places."""
 
 from collections.abc import Callable, Mapping
 

@@ -3,7 +3,7 @@
 Index maps that read no operand are evaluated over the grid, with NumPy, along the
 dimensions that they depend on. What is decided so:
 
-- every block has some of its array inside;
+- every block starts inside of its array, or of its padding;
 - every output is written, and its blocks cover its array;
 - no two indices of the parallel dimensions write the same block.
 
@@ -163,19 +163,20 @@ class _Judge:
         return f"[{', '.join(spans)}]"
 
     def _outside(self, steps: _Steps) -> None:
-        """A block that leaves its array wholly."""
+        """A block that starts where no array, and no padding of it, is."""
         o = self.operand
         triples = zip(steps.starts, o.dims, o.shape, strict=True)
         for d, (first, dim, size) in enumerate(triples):
-            bad = np.flatnonzero((first >= size) | (first + dim.size <= 0))
+            low, high = dim.padding
+            bad = np.flatnonzero((first < -low) | (first >= size + high))
             if not len(bad):
                 continue
             at = int(bad[0])
-            index = int(first[at] + dim.padding[0]) // dim.step
+            index = int(first[at] + low) // dim.step
             raise self.fault(
                 f"the index map of {self.name} gives {index} for dimension {d} at "
                 f"grid step {self._place(steps, at)}: the block "
-                f"{self._block(steps, at)} is outside of its array of shape "
+                f"{self._block(steps, at)} leaves its array of shape "
                 f"{tuple(o.shape)}; shorten the grid or clamp the index"
             )
 

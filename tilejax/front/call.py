@@ -26,16 +26,11 @@ class Calling:
             try:
                 found = self._compiled(*args, **kwargs)
                 return awaited(found) if "checked" in ASKED else found
-            except (TypeError, ValueError) as error:
-                own = self._mistake(error, args, kwargs)
+            except (TypeError, ValueError, JaxRuntimeError) as error:
+                own = fault_of(error) or self._mistake(error, args, kwargs)
                 if own is None:
                     raise
                 raise own from None
-            except JaxRuntimeError as error:
-                fault = fault_of(error)
-                if fault is None:
-                    raise
-                raise fault from None
         except Exception as error:
             # Leave out this very frame, as JAX does its own; `raise` adds none again.
             if error.__traceback__ is not None:

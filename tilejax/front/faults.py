@@ -13,7 +13,10 @@ _TEXT = re.compile(rf"kernel .*{re.escape(MARK)}", re.DOTALL)
 
 
 def fault_of(error: Exception) -> KernelFault | None:
-    """Return the fault that an error of XLA tells of; None if it is about another."""
+    """Return the fault that an error of XLA tells of; None if it is about another.
+
+    Which class the error has depends on whether JAX waited for the program.
+    """
     found = _TEXT.search(str(error))
     return KernelFault(found[0]) if found else None
 

@@ -69,8 +69,8 @@ def view_past(start: int):
     return call(view, like(16), grid=(1,))
 
 
-def index_operand_past(at: int):
-    del at
+def picked_block(last: int):
+    """The blocks are picked by an operand, of which nothing is known before."""
 
     def copy(s_ref, x_ref, y_ref):
         y_ref[...] = x_ref[...]
@@ -78,7 +78,7 @@ def index_operand_past(at: int):
     spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
         grid=(2,),
-        in_specs=[pl.BlockSpec((8,), lambda i, s: (s[i],))],
+        in_specs=[pl.BlockSpec((8,), lambda i, s: (s[i] * last,))],
         out_specs=pl.BlockSpec((8,), lambda i, s: (i,)),
     )
     return call(copy, like(16), grid_spec=spec)
@@ -181,7 +181,7 @@ def semaphore(signals: int):
     return call(waiting, like(32), scratch_shapes=shapes)
 
 
-S = np.array([0, 3], np.int32)
+S = np.array([0, 1], np.int32)
 
 AT_RUN_TIME = {
     # name: (made by, right, wrong, arrays, what the fault says)
@@ -193,6 +193,8 @@ AT_RUN_TIME = {
     "gather": (gather_past, 31, 99, (X,), "read of the input x_ref.*index 33 "),
     "masked": (masked_past, 8, 9, (X,), "read of the input x_ref.*index 32 "),
     "view": (view_past, 16, 20, (X,), "part of the input x_ref.*index 35 "),
+    "block": (picked_block, 3, 4, (S, X), r"block of the input x_ref.* starts at 32 "
+              r"along dimension 0 of its array, of size 32.*grid step \(1\)"),
     "missing": (missing, 32, 31, (X,), r"the output y_ref: element \(31\) is never"),
     "guarded": (missing_condition, 3, 1, (X,), r"element \(16\) is never written"),
     "overlapping": (overlapping, 8, 7, (X,), r"write of the output y_ref.*element "
@@ -237,9 +239,8 @@ def unvisited(step: int):
 
 
 def revisited(word: str):
-    return blocks(
-        (4, 2), lambda i, k: (i,), lambda i, k: (i,), ["parallel", word]
-    )  # fmt: skip
+    first = lambda i, k: (i,)  # noqa: E731
+    return blocks((4, 2), first, first, ["parallel", word])
 
 
 def revisited_apart(modulus: int):
@@ -266,7 +267,8 @@ BEFORE_RUNNING = {
     "outside": (outside, 4, 5, r"the index map of the input x_ref gives 4 for "
                 r"dimension 0 at grid step \(4\): the block \[32:40\].*clamp"),
     "before": (before, 0, -1, r"gives -1 for dimension 0 at grid step \(0\)"),
-    "unvisited": (unvisited, 1, 2, r"block of the output y_ref with the element \(16\)"),
+    "unvisited": (unvisited, 1, 2, r"block of the output y_ref with the element "
+                  r"\(16\)"),
     "revisited": (revisited, "arbitrary", "parallel", r"the output y_ref is written in "
                   r"the block \[0:8\] at grid step \(0, 0\).*\(0, 1\).*dimension 1 "),
     "apart": (revisited_apart, 4, 3, r"at grid step \(0\).*at \(3\); declare grid"),
