@@ -41,6 +41,8 @@ def after(e: "Emitter", checks: Checks, op: Op) -> None:
 
 
 def _load(e: "Emitter", checks: Checks, op: Op) -> None:
+    if op.params.get("partial"):
+        return
     _access(e, checks, op, "read", op.inputs[1])
 
 

@@ -44,7 +44,8 @@ REDUCING = {
 MEMORY = {
     "view": "index, or bitcast, reshape, transpose: a reference to part of another",
     "allocate": "a reference that lives until the end of the body",
-    "load": "index; inputs: reference, mask, other; masks may be missing (None)",
+    "load": "index; inputs: reference, mask, other; masks may be missing (None); "
+    "partial: some of what is read may have no value yet",
     "store": "index; inputs: reference, value, mask",
     "atomic": "op, index; inputs: reference, value, mask; gives the old value",
     "compare_exchange": "index; inputs: reference, expected, value; gives the old one",

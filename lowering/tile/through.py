@@ -131,6 +131,7 @@ class Through:
     def __init__(self, b: Builder, ref: Ref, found: Sequence[pallas.Transform]):
         self.b, self.ref = b, ref
         x, self.steps = b.load(ref, everything(ref)), []
+        b.ops[-1].params["partial"] = True
         for kind, what in found:
             if kind == "index":
                 what = tuple(entry_of(b, e) for e in what)
