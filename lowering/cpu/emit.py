@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu import (
+    atomics,
     checked_access,
     control,
     dots,
@@ -31,6 +32,7 @@ _RULES: dict[str, Callable] = {
     **reduce.RULES,
     **dots.RULES,
     **memory.RULES,
+    **atomics.RULES,
     **control.RULES,
     **windows.RULES,
     **sort.RULES,
@@ -48,6 +50,8 @@ class Emitter(Writer):
     - `kernel`: its name, for errors.
     - `ids`: the place in the grid, an i32 a dimension.
     - `sizes`: the grid's sizes, an i32 a dimension.
+
+    `is_shared` says whether other steps may run at the same time.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Emitter(Writer):
         self.plan, self.kernel = plan, kernel
         self.ids, self.sizes = tuple(ids), tuple(sizes)
         self.line = ""
+        self.is_shared = False
         self.checks: Checks | None = None
         self._tiles: dict[Value, Tile] = {}
         self._views: dict[Ref, View] = {}

@@ -1,24 +1,22 @@
 """A tile program to a module: one grid step, and how it is launched."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilejax.errors import UnsupportedKernel
-from tilejax.lowering.cpu.access import View, dense_strides, store
+from tilejax.lowering.cpu.access import store
 from tilejax.lowering.cpu.arena import Arena
+from tilejax.lowering.cpu.blocks import Block, whole
 from tilejax.lowering.cpu.checked import Checks, checked_launch
 from tilejax.lowering.cpu.driver import Launch, add_driver, step_header
 from tilejax.lowering.cpu.emit import Emitter
 from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.memory import scratch
 from tilejax.lowering.cpu.module import Function, Module
-from tilejax.lowering.cpu.plan import Plan, plan
-from tilejax.lowering.cpu.shaping import part_of
-from tilejax.lowering.cpu.tiles import Scalar
+from tilejax.lowering.cpu.plan import plan
 from tilejax.lowering.cpu.types import TYPES, Elt, dtype_name, itemsize
-from tilejax.lowering.tile.program import Operand, Ref, TileProgram
+from tilejax.lowering.tile.program import Operand, Ref, TileProgram, blocks_within
 
 
 def build(
@@ -46,17 +44,24 @@ def build(
     if checked is not None:
         e.checks = Checks(e, program, launch, checked, [p for _, p in operands])
         e.checks.begin()
+    e.is_shared = any(dim.parallel for dim in program.grid)
     for operand, pointer in operands:
-        e.bind(operand.ref, _whole(operand, pointer, storage))
-    for operand, pointer in operands:
-        if operand.index_map is not None:
-            e.bind(operand.ref, _block(e, operand, pointer, storage))
+        e.bind(operand.ref, whole(operand, pointer, storage))
+    blocks = [
+        Block(e, operand, whole(operand, pointer, storage))
+        for operand, pointer in operands
+        if operand.index_map is not None
+    ]
+    for block in blocks:
+        e.bind(block.operand.ref, block.view)
     for ref in program.scratch:
         e.bind(ref, scratch(e, ref))
     _clear_semaphores(e, program)
     if e.checks is not None:
         e.checks.clear_scratch()
     e.run(program.body)
+    for block in blocks:
+        block.leave()
     if e.checks is not None:
         e.checks.end()
     f.finish()
@@ -66,13 +71,24 @@ def build(
 
 
 def _check_dtypes(program: TileProgram) -> None:
-    refs = [o.ref for o in program.operands] + list(program.scratch)
-    for ref in refs:
-        if ref.dtype.name not in TYPES:
-            raise UnsupportedKernel(
-                f"kernel {program.name}: memory of dtype {ref.dtype.name} has no "
-                "native code on the CPU"
-            )
+    for ref in [o.ref for o in program.operands] + list(program.scratch):
+        _check_dtype(program, ref.dtype, "memory", "")
+    maps = [o.index_map for o in program.operands if o.index_map is not None]
+    for body in (program.body, *maps):
+        for block in blocks_within(body):
+            for op in block.ops:
+                for out in op.outputs:
+                    _check_dtype(program, out.dtype, op.kind, op.line)
+
+
+def _check_dtype(program: TileProgram, dtype, what: str, line: str) -> None:
+    if dtype.name not in TYPES:
+        where = f" at {line}" if line else ""
+        raise UnsupportedKernel(
+            f"kernel {program.name}: {what} of dtype {dtype.name}{where} has no native "
+            "code on the CPU; run it with interpret=True, or ask for "
+            "fallback='interpret'"
+        )
 
 
 def _launch(program: TileProgram) -> Launch:
@@ -121,67 +137,6 @@ def _storages(program: TileProgram, new: Callable[[], int]) -> Callable[[Ref], i
         else:
             found[operand.ref] = found[program.operands[operand.alias].ref]
     return lambda ref: found.setdefault(ref, new())
-
-
-def _whole(operand: Operand, pointer: str, storage: Callable) -> View:
-    return View(
-        pointer,
-        dtype_name(operand.dtype),
-        operand.shape,
-        dense_strides(operand.shape),
-        storage(operand.ref),
-        (None,) * len(operand.shape),
-    )
-
-
-def _block(e: Emitter, operand: Operand, pointer: str, storage: Callable) -> View:
-    """The block of an operand at the place in the grid."""
-    index_map, dims = operand.index_map, operand.dims
-    assert index_map is not None
-    for value, element in zip(index_map.inputs, e.ids, strict=False):
-        e.bind(value, Scalar(element))
-    with _without_plan(e):
-        e.run(index_map)
-    whole = _whole(operand, pointer, storage)
-    starts = [e.index(value) for value in index_map.results]
-    at, shape, strides, limits = [], [], [], []
-
-    def emit(n):
-        for start, dim, size, stride in zip(
-            starts, dims, operand.shape, whole.strides, strict=True
-        ):
-            first = n.mul_index(start, dim.step)
-            at.append((first, False))
-            if dim.squeezed:
-                continue
-            shape.append(dim.size)
-            strides.append(stride)
-            limits.append(_limit(n, first, dim, size))
-        return whole.address(n, whole.offset(n, at))
-
-    if any(dim.padding != (0, 0) for dim in dims):
-        raise e.refuse(f"padding of the block of {operand.name}")
-    pointer = e.straight(emit)
-    if e.checks is not None:
-        e.checks.block(operand.ref, [first for first, _ in at], dims, operand.shape)
-    return part_of(whole, pointer, shape, strides, limits)
-
-
-def _limit(n, first, dim, size: int):
-    """Where a block may pass the array's end, the first index outside; else None."""
-    if isinstance(first, int):
-        return None if first + dim.size <= size else size - first
-    if dim.step == dim.size and size % dim.size == 0:
-        return None
-    return n.add_index(size, n.mul_index(first, -1))
-
-
-@contextmanager
-def _without_plan(e: Emitter) -> Iterator[None]:
-    """Index maps are scalars, of which nothing is kept."""
-    plan, e.plan = e.plan, Plan()
-    yield
-    e.plan = plan
 
 
 def _clear_semaphores(e: Emitter, program: TileProgram) -> None:

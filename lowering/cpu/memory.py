@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilejax.lowering.cpu.access import View, load, store
-from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.cpu.picked import Picked
 from tilejax.lowering.cpu.shaping import part_of
 from tilejax.lowering.cpu.strides import reshaped_strides
@@ -167,60 +166,6 @@ def _transfer(e: "Emitter", op: Op) -> Sequence[Tile]:
     source, target = (e.view(x) for x in op.inputs)
     e.put(target, Load(source))
     return []
-
-
-_ATOMIC = {
-    "add": "add", "fadd": "add", "max": "max", "min": "min", "and": "and", "or": "or",
-    "xor": "xor",
-}  # fmt: skip
-
-
-@_rule("atomic")
-def _atomic(e: "Emitter", op: Op) -> Sequence[Tile]:
-    """One element after the other, so that two lanes may meet in one place."""
-    target = _access(e, op, op.inputs[2], None)
-    value, name = e.tile(op.inputs[1]), op.params["op"]
-    (out,) = op.outputs
-    old = e.arena.tile(out.shape, dtype_name(out.dtype))
-
-    def one(n, places, tail):
-        update = value.at(n, places, tail)
-        if isinstance(target, Picked):
-            before = target.at(n, places, tail)
-            after = _combined(e, n, name, before, update)
-            target.put(n, places, after, tail)
-        else:
-            mask = target.mask and target.mask.at(n, places, tail)
-            before = load(n, target.view, places, mask)
-            after = _combined(e, n, name, before, update)
-            store(n, target.view, places, after, mask)
-        store(n, old, places, before)
-
-    e.each(out.shape, None, one)
-    return [Load(old) if out.shape else e.number(Load(old))]
-
-
-def _combined(e: "Emitter", n, name: str, before: Elt, update: Elt) -> Elt:
-    if name in ("xchg", "exch"):
-        return update
-    if name not in _ATOMIC:
-        raise e.refuse(f"an atomic {name}")
-    return OPS[_ATOMIC[name]](n, [before, update], before.dtype)
-
-
-@_rule("compare_exchange")
-def _compare_exchange(e: "Emitter", op: Op) -> Sequence[Tile]:
-    view = e.view(op.inputs[0])
-    expected, value = (e.scalar(x) for x in op.inputs[1:3])
-    places = [(0, False)] * len(view.shape)
-
-    def emit(n):
-        before = load(n, view, places)
-        same = OPS["eq"](n, [before, expected], "bool")
-        store(n, view, places, n.select(same, value, before))
-        return before
-
-    return [Scalar(e.straight(emit))]
 
 
 def _add_to_semaphore(e: "Emitter", op: Op, sign: int) -> Sequence[Tile]:

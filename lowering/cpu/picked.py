@@ -153,6 +153,14 @@ class Picked(Tile):
         addresses = self._vector(n, found, found.offsets)
         return gather(n, self.dtype, addresses, mask, other)
 
+    def address(self, n: Nest, places: Sequence[Place]) -> tuple[str, Elt | None]:
+        """Return the address of one element, and the mask of whether it is there."""
+        found = self._address(n, places, None)
+        mask, _ = self._masks(n, places, None)
+        view = self.source
+        mask = n.both(mask, view.inside(n, found.places))
+        return view.address(n, view.offset(n, found.places)), mask
+
     def read(self, n: Nest, places: Sequence[Place], tail: str | None) -> Elt:
         """Emit the read of an element, where others may be written in between."""
         return self._compute(n, places, tail)
