@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 
 from tilejax.lowering.cpu import (
@@ -50,7 +50,7 @@ def _end(dtype: str, lowest: bool):
         limits = np.iinfo(dtype)
         return limits.min if lowest else limits.max
     if is_float8(dtype) and dtype != "float8_e5m2":
-        limits = ml_dtypes.finfo(dtype)
+        limits = jnp.finfo(dtype)
         return limits.min if lowest else limits.max
     return -np.inf if lowest else np.inf
 

@@ -188,7 +188,7 @@ def _cbrt(x: Real) -> Real:
     else:
         small, large = a < 2.0**-900, a > 2.0**900
         factor = small.pick(a.of(2.0**600), large.pick(a.of(2.0**-600), 1))
-        wide, least = a * factor, 2.0**-480
+        wide, least = a * factor, 2.0**-910
         t = _halley(_halley(_third(wide), wide), wide)
         # Cut short, so that its square is exact, for the last step.
         t = (t.bits() & -(1 << 30)).real("float64")
