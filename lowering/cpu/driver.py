@@ -83,12 +83,22 @@ class Launch:
 
 
 def step_header(launch: Launch) -> str:
-    """Return the signature that the step of a launch must have."""
-    buffers = [f"ptr %a{k}" for k in range(launch.inputs + launch.outputs)]
+    """Return the signature that the step of a launch must have.
+
+    Buffers that no other shares are `noalias`. A step has "no-builtins": LLVM would
+    turn loops into calls of the C library, which generated code cannot reach.
+    """
+    shared = {i for i, _ in launch.aliases}
+    shared |= {launch.inputs + o for _, o in launch.aliases}
+    buffers = [
+        f"ptr {'' if k in shared else 'noalias '}%a{k}"
+        for k in range(launch.inputs + launch.outputs)
+    ]
     pids = [f"i32 %pid{d}" for d in range(len(launch.grid))]
     sizes = [f"i32 %size{d}" for d in range(len(launch.grid)) if launch.sizes]
     rest = ["ptr noalias %arena", "ptr noalias %fault"]
-    return f"define internal void @step({', '.join([*buffers, *pids, *sizes, *rest])})"
+    signature = ", ".join([*buffers, *pids, *sizes, *rest])
+    return f'define internal void @step({signature}) "no-builtins"'
 
 
 def add_driver(module: Module, launch: Launch) -> None:
