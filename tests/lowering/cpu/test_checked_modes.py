@@ -12,7 +12,15 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu, triton as plgpu
 
 import tilejax
-from tests.lowering.cpu.faulty import F32, X, call, like, read_past, semantics
+from tests.lowering.cpu.faulty import (
+    BEFORE_RUNNING,
+    F32,
+    X,
+    call,
+    like,
+    read_past,
+    semantics,
+)
 from tilejax.errors import KernelFault, ParameterError
 from tilejax.lowering.kernels.matmul import MatmulConfig, matmul
 from tilejax.lowering.kernels.softmax import SoftmaxConfig, softmax
@@ -41,6 +49,21 @@ def test_plain_jax_raises_its_own_error_with_the_same_text():
     ):
         jax.block_until_ready(run(X))
     assert str(own.value) in str(theirs.value)
+
+
+def test_plain_jax_is_told_of_blocks_before_it_runs():
+    make, right, wrong, told = BEFORE_RUNNING["outside"]
+    with tilejax.native_pallas(), tilejax.checked(static_only=True):
+        np.testing.assert_array_equal(jax.jit(make(right))(X), X)
+        with pytest.raises(KernelFault, match=told):
+            jax.jit(make(wrong)).lower(X)
+    with tilejax.native_pallas():
+        jax.jit(make(wrong)).lower(X)
+
+
+def test_filter_jit_raises_as_jit_does():
+    with tilejax.checked(), pytest.raises(KernelFault, match="index 32 "):
+        tilejax.filter_jit(read_past(17))(X)
 
 
 def test_a_call_after_a_fault_is_clean():
