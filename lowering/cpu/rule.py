@@ -4,7 +4,7 @@ import threading
 
 from tilejax._jax import pallas
 from tilejax.errors import UnsupportedKernel
-from tilejax.lowering.cpu import ffi, host
+from tilejax.lowering.cpu import compile, ffi, host
 from tilejax.lowering.cpu.checked_call import lower_checked
 from tilejax.lowering.cpu.driver import Launch
 from tilejax.lowering.cpu.host import Host
@@ -16,6 +16,7 @@ from tilejax.lowering.tile.text import as_text
 from tilejax.options import current as options_in_force
 
 _MADE: dict[tuple[str, Host], tuple[str, Launch]] = {}
+_SHOWN: dict[str, tuple[str, str, Host]] = {}
 _LOCK = threading.Lock()
 
 
@@ -71,7 +72,28 @@ def _compiled(program: TileProgram, cpu: Host) -> tuple[str, Launch]:
         found = _MADE.get(key)
     if found is None:
         module, launch = build(program, cpu)
-        found = ffi.register(module.text(), launch, cpu), launch
+        text = module.text()
+        found = ffi.register(text, launch, cpu), launch
         with _LOCK:
             _MADE[key] = found
+            _SHOWN[found[0]] = (key[0], text, cpu)
     return found
+
+
+def kernel_text(target: str, dialect: str) -> str | None:
+    """Return the code of a kernel that this process has lowered.
+
+    **Arguments:**
+
+    - `target`: the name that the program calls it by.
+    - `dialect`: `"tile"`, `"llvm"` (after LLVM's passes) or `"asm"`.
+
+    **Returns:** its text; None for a name that is no kernel's.
+    """
+    with _LOCK:
+        found = _SHOWN.get(target)
+    if found is None:
+        return None
+    tile, text, cpu = found
+    made = {"tile": None, "llvm": compile.llvm_text, "asm": compile.asm_text}[dialect]
+    return tile if made is None else made(text, cpu)

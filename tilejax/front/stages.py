@@ -1,5 +1,6 @@
 """`jit`'s stages with the texts and counts that TileJAX adds; else they are JAX's."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -7,8 +8,12 @@ from tilejax.errors import ParameterError
 from tilejax.front.counts import native_work
 from tilejax.front.tile import Tiled, recording
 from tilejax.ir import as_text
+from tilejax.lowering.cpu.rule import kernel_text
 
 _OWN = ("jaxpr", "tiled")
+_OF_KERNELS = ("tile", "llvm", "asm")
+_OF_JAX = (None, "stablehlo", "hlo")
+_CALL = re.compile(r"custom_call @(tilejax_\w+)")
 
 
 class _Stage:
@@ -64,18 +69,22 @@ class Lowered(_Stage):
 
         **Arguments:**
 
-        - `dialect`: `"jaxpr"` (as traced), `"tiled"` (after the passes),
-          `"stablehlo"` or `"hlo"`.
+        - `dialect`: `"jaxpr"` (as traced), `"tiled"` (after the passes), `"stablehlo"`
+          or `"hlo"`; of the kernels compiled for the CPU `"tile"` (the tile program),
+          `"llvm"` and `"asm"`, one after the other.
 
         **Raises:** `ParameterError` for another dialect.
         """
         if dialect in _OWN:
             made = self._what()
             return as_text(made.before if dialect == "jaxpr" else made.after)
-        if dialect not in (None, "stablehlo", "hlo"):
-            raise ParameterError(
-                f"as_text({dialect!r}): use one of {', '.join(_OWN)}, stablehlo, hlo"
-            )
+        if dialect in _OF_KERNELS:
+            called = dict.fromkeys(_CALL.findall(self._stage.as_text("stablehlo")))
+            texts = [kernel_text(name, dialect) for name in called]
+            return "\n\n".join(text for text in texts if text is not None)
+        if dialect not in _OF_JAX:
+            known = ", ".join((*_OWN, *_OF_KERNELS, "stablehlo", "hlo"))
+            raise ParameterError(f"as_text({dialect!r}): use one of {known}")
         return self._stage.as_text(dialect, **options)
 
     def compile(self, *args, **options) -> "Compiled":
