@@ -76,7 +76,10 @@ class Block:
                 self.firsts.append(before if dim.padding[0] else None)
             return array.address(n, array.offset(n, at))
 
-        return part_of(array, self.e.straight(emit), shape, strides, limits)
+        pointer = self.e.straight(emit)
+        if self.e.checks is not None:
+            self.e.checks.block(self.operand, [first for first, _ in at])
+        return part_of(array, pointer, shape, strides, limits)
 
     def _copy(self) -> None:
         e, outside = self.e, self.view

@@ -22,7 +22,7 @@ from tilejax.lowering.cpu.checked_text import add_describe
 from tilejax.lowering.cpu.driver import Launch
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import dtype_name, itemsize
-from tilejax.lowering.tile.program import Ref, TileProgram, blocks_within
+from tilejax.lowering.tile.program import Operand, Ref, TileProgram, blocks_within
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
@@ -118,6 +118,8 @@ class Checks:
         for operand, data in zip(self.program.operands, pointers, strict=True):
             if operand.role != "output":
                 continue
+            if _is_padded(operand):  # steps see a copy
+                continue
             flags = self._common | (INITIALISED if operand.alias is not None else 0)
             pointer = self.e.function.at_entry(
                 f"getelementptr i32, ptr {self._table}, i64 {offset}"
@@ -127,9 +129,10 @@ class Checks:
             )
             self.owners[operand.ref] = owners
             if operand.alias is not None:
-                source = self.program.operands[operand.alias].ref
+                source = self.program.operands[operand.alias]
                 shared = replace(owners, data=pointers[operand.alias])
-                self.owners[source] = shared
+                if not _is_padded(source):
+                    self.owners[source.ref] = shared
             offset += _padded(operand.shape)
 
     # The frame of a step
@@ -173,9 +176,10 @@ class Checks:
         f.line(f"{whole_end}:")
         self.e.line = ""
         for operand in self.program.operands:
-            if operand.role != "output" or operand.alias is not None:
+            owners = self.owners.get(operand.ref)
+            is_new = operand.role == "output" and operand.alias is None
+            if owners is None or not is_new:
                 continue
-            owners = self.owners[operand.ref]
             name = self.names[operand.ref]
             site = self.site(name, owners.shape)
             count = math.prod(owners.shape)
@@ -277,7 +281,7 @@ class Checks:
 
     # Accesses
 
-    def block(self, ref: Ref, starts, dims, shape) -> None:
+    def block(self, operand: Operand, starts: Sequence) -> None:
         """Check that an operand's block starts inside of its array.
 
         **Arguments:**
@@ -285,11 +289,12 @@ class Checks:
         - `starts`: of the block, an element along each dimension of the array.
         """
         site = None
-        for d, (start, dim, size) in enumerate(zip(starts, dims, shape, strict=True)):
+        triples = zip(starts, operand.dims, operand.shape, strict=True)
+        for d, (start, dim, size) in enumerate(triples):
             if dim.padding != (0, 0) or (isinstance(start, int) and 0 <= start < size):
                 continue
             if site is None:
-                site = self.site(f"the block of {self.names[ref]}")
+                site = self.site(f"the block of {self.names[operand.ref]}")
             self.call("block", site, f"i64 {d}, i64 {start}, i64 {max(size, 1)}")
         if site is not None:
             self.leave_if_faulty()
@@ -349,6 +354,10 @@ class Checks:
             return min(max(limit, 0), size)
         low = self.define(f"call i64 @llvm.smax.i64(i64 {limit}, i64 0)")
         return self.define(f"call i64 @llvm.smin.i64(i64 {low}, i64 {size})")
+
+
+def _is_padded(operand: Operand) -> bool:
+    return any(dim.padding != (0, 0) for dim in operand.dims)
 
 
 def _bytes(ref: Ref) -> int:

@@ -25,6 +25,7 @@ class Builder:
         self.kernel, self.axes, self._walk = kernel, tuple(axes), walk
         self.apart: frozenset[Ref] = frozenset()
         self.ops: list[Op] = []
+        self.constants: dict[Value, np.ndarray] = {}
         self.line = ""
 
     def walk(self, program, inputs: Sequence, constants: Sequence = ()) -> list:
@@ -60,7 +61,9 @@ class Builder:
     def constant(self, value, dtype=None) -> Value:
         """Append a constant."""
         array = np.asarray(value, dtype)
-        return self.value("constant", (), array.shape, array.dtype, value=array)
+        made = self.value("constant", (), array.shape, array.dtype, value=array)
+        self.constants[made] = array
+        return made
 
     def broadcast(self, x: Value, shape: Sequence[int], dims=None) -> Value:
         """Stretch a value, whose dimensions are the last ones unless `dims` tells."""

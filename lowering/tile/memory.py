@@ -10,7 +10,7 @@ from tilejax.lowering.tile.build import Builder, everything, indexed_shape
 from tilejax.lowering.tile.program import Ref, Value
 from tilejax.lowering.tile.through import (
     Through,
-    entry_of,
+    entries_of,
     inverse,
     is_viewable,
     transposed,
@@ -37,7 +37,7 @@ def view_of(b: Builder, ref: Ref, found: Sequence[pallas.Transform]) -> Ref:
 
 
 def _index_view(b: Builder, ref: Ref, entries) -> Ref:
-    index = tuple(entry_of(b, e) for e in entries)
+    index = entries_of(b, entries, ref.shape)
     if any(isinstance(e, Value) and e.shape for e in index):
         raise b.refuse("a reference to elements picked by an array of indices")
     if index == everything(ref):
@@ -127,7 +127,7 @@ def _place(b: Builder, ref: Ref, told: Sequence) -> "_Place | _Whole":
         return _Whole(b, ref, found)
     last = found[-1] if found and found[-1][0] == "index" else None
     ref = view_of(b, ref, found[:-1] if last else found)
-    index = tuple(entry_of(b, e) for e in last[1]) if last else everything(ref)
+    index = entries_of(b, last[1], ref.shape) if last else everything(ref)
     mine, order = indexed_shape(index), users_order(index)
     return _Place(ref, index, tuple(mine[d] for d in order), order)
 

@@ -15,16 +15,27 @@ from tilejax.lowering.tile.build import Builder, everything, indexed_shape
 from tilejax.lowering.tile.program import Ref, Span, Value
 
 
-def entry_of(b: Builder, entry):
-    """Return an entry of an index with Python integers where they are known."""
+def entries_of(b: Builder, entries: Sequence, shape: Sequence[int]) -> tuple:
+    """Return an index with Python integers where they are known.
+
+    Known numbers below zero count from the end; what is computed is taken as it is.
+    """
+    return tuple(_entry(b, e, size) for e, size in zip(entries, shape, strict=True))
+
+
+def _entry(b: Builder, entry, size: int):
     if isinstance(entry, pallas.Span):
         start = entry.start
         start = start if isinstance(start, Value) else int(start)
         return Span(start, entry.size, entry.stride)
     if isinstance(entry, Value):
-        return entry
+        if entry not in b.constants:
+            return entry
+        entry = b.constants[entry]
     array = np.asarray(entry)
-    return b.constant(array.astype(np.int32) if array.dtype.kind == "i" else array)
+    if array.dtype.kind == "i":
+        array = np.where(array < 0, array + size, array).astype(np.int32)
+    return b.constant(array)
 
 
 def users_order(index: tuple) -> tuple[int, ...]:
@@ -134,7 +145,7 @@ class Through:
         b.ops[-1].params["partial"] = True
         for kind, what in found:
             if kind == "index":
-                what = tuple(entry_of(b, e) for e in what)
+                what = entries_of(b, what, x.shape)
             self.steps.append(_Step(kind, what, x))
             x = self.steps[-1].apply(b)
         self.value = x

@@ -203,6 +203,30 @@ def test_a_ragged_block_may_pass_the_end_of_its_array(rng):
     np.testing.assert_array_equal(found, 2 * x)
 
 
+def test_a_padded_block_may_start_before_its_array():
+    def add(x_ref, y_ref):
+        y_ref[...] = x_ref[pl.ds(0, 8)] + x_ref[pl.ds(1, 8)]
+
+    fun = call(
+        add,
+        like(32),
+        grid=(4,),
+        in_specs=[pl.BlockSpec((pl.Element(9, (1, 0)),), lambda i: (8 * i,))],
+        out_specs=pl.BlockSpec((8,), lambda i: (i,)),
+    )
+    (found,) = _same_checked(fun, X)
+    np.testing.assert_array_equal(found[1:], X[1:] + X[:-1])
+
+
+def test_known_indices_below_zero_count_from_the_end():
+    def last(x_ref, y_ref):
+        y_ref[...] = x_ref[:, -1] + x_ref[-2, -3]
+
+    x = X.reshape(4, 8)
+    (found,) = _same_checked(call(last, like(4)), x)
+    np.testing.assert_array_equal(found, x[:, -1] + x[-2, -3])
+
+
 def test_a_grid_of_a_dynamic_size_is_checked():
     def copy(x_ref, y_ref):
         y_ref[...] = x_ref[...]
