@@ -9,6 +9,7 @@ from tilejax.lowering.cpu import (
     elementwise_arithmetic as arithmetic,
     elementwise_bits as bits,
 )
+from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.cpu.elementwise_arithmetic import Rule
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.types import Elt, constant, is_float, is_float8
@@ -39,7 +40,7 @@ class Combine:
             return constant(1, dtype)
         if self.name == "and":
             return Elt("true" if dtype == "bool" else "-1", dtype)
-        return constant(_end(dtype, lowest=self.name == "max"), dtype)
+        return constant(_end(dtype, lowest=self.name != "min"), dtype)
 
 
 def _end(dtype: str, lowest: bool):
@@ -55,7 +56,21 @@ def _end(dtype: str, lowest: bool):
     return -np.inf if lowest else np.inf
 
 
+def _logaddexp(nest: Nest, args: list[Elt], dtype: str, params: dict) -> Elt:
+    """The logarithm of a sum of exponentials, right for infinities too."""
+    a, b = args
+    high = OPS["max"](nest, [a, b], dtype)
+    gap = OPS["sub"](nest, [a, b], dtype)
+    close = OPS["neg"](nest, [OPS["abs"](nest, [gap], dtype)], dtype)
+    more = OPS["log1p"](nest, [OPS["exp"](nest, [close], dtype)], dtype)
+    found = OPS["add"](nest, [high, more], dtype)
+    # equal infinities have no difference
+    is_nan = OPS["ne"](nest, [gap, gap], "bool")
+    return nest.select(is_nan, OPS["add"](nest, [a, b], dtype), found)
+
+
 COMBINE = {
+    "logsumexp": Combine(_logaddexp, "logsumexp"),
     "sum": Combine(arithmetic.add, "sum"),
     "prod": Combine(arithmetic.mul, "prod"),
     "max": Combine(arithmetic.maximum, "max"),

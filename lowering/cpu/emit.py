@@ -116,7 +116,14 @@ class Emitter(Writer):
         rule = _RULES.get(op.kind)
         if rule is None:
             raise self.refuse(f"the operation {op.kind}")
-        return rule(self, op)
+        try:
+            return rule(self, op)
+        except UnsupportedKernel:
+            raise
+        except Exception as error:
+            # a form of an operation that no rule has thought of
+            what = f"the operation {op.kind} ({type(error).__name__}: {error})"
+            raise self.refuse(what) from error
 
     def _placed(self, value, made: Tile | View) -> Tile | View:
         if isinstance(made, View) or value not in self.plan.kept:

@@ -38,7 +38,7 @@ def _rule(kind: str) -> Callable:
 def _accumulator(name: str, dtype: str) -> str:
     """Sums of short floats are kept in float32, as XLA keeps them."""
     short = is_float(dtype) and itemsize(dtype) < 4
-    return "float32" if short and name in ("sum", "prod") else dtype
+    return "float32" if short and name in ("sum", "prod", "logsumexp") else dtype
 
 
 @dataclass

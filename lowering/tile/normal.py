@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilejax._jax import pallas
+from tilejax._jax.expanded import plain_program
 from tilejax._jax.jaxprs import Eqn, Program, consts, is_dropped, is_literal
 from tilejax._jax.values import literal_value
+from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.tile import control, memory, values, windows
 from tilejax.lowering.tile.build import Builder
 from tilejax.lowering.tile.dead import without_dead
@@ -35,13 +37,18 @@ def normalise(call: pallas.PallasCall) -> TileProgram:
     """
     operands = _operands(call)
     scratch = tuple(Ref(s.shape, _dtype(s), s.space, s.kind) for s in call.scratch)
-    axes = [d for d in range(len(call.grid)) if d not in call.vmapped]
+    axes = _counted(call)
     refs = [o.ref for o in operands]
     apart = frozenset(o.ref for o in operands if _is_apart(o))
     body = _body(call.name, axes, call.body, [*refs, *scratch], apart)
     program = TileProgram(call.name, (), tuple(operands), scratch, body)
     program.grid = grid_dims(call, program)
     return program
+
+
+def _counted(call: pallas.PallasCall) -> list[int]:
+    """The dimensions of the grid that `program_id` counts."""
+    return [d for d in range(len(call.grid)) if d not in call.vmapped]
 
 
 def _dtype(described: pallas.Scratch) -> np.dtype:
@@ -59,13 +66,14 @@ def _operands(call: pallas.PallasCall) -> list[Operand]:
         )
         found.append(operand)
     index_refs = [o.ref for o in found]
+    axes = _counted(call)
     shared = {out: of for of, out in call.aliases}
     for i, told in enumerate(call.blocks):
         dims = tuple(BlockDim(d.size, d.squeezed, d.step, d.padding) for d in told.dims)
         seen = tuple(d.size for d in dims if not d.squeezed)
         ids = [Value((), np.dtype(np.int32)) for _ in call.grid]
         is_input = i < call.inputs
-        index_map = _index_map(call.name, told.index_map, ids, index_refs)
+        index_map = _index_map(call.name, axes, told.index_map, ids, index_refs)
         found.append(
             Operand(
                 "input" if is_input else "output",
@@ -81,8 +89,10 @@ def _operands(call: pallas.PallasCall) -> list[Operand]:
     return found
 
 
-def _index_map(name: str, program: Program, ids: list[Value], refs: list[Ref]) -> Block:
-    block = _body(f"{name}'s index map", (), program, [*ids, *refs])
+def _index_map(
+    name: str, axes: Sequence[int], program: Program, ids: list[Value], refs: list[Ref]
+) -> Block:
+    block = _body(f"{name}'s index map", axes, program, [*ids, *refs])
     return Block((*ids, *refs), block.ops, block.results)
 
 
@@ -140,9 +150,23 @@ def _walk(
     return [read(a) for a in program.outvars]
 
 
-def _equation(builder: Builder, eqn: Eqn, inputs: list) -> list:
-    rule = _RULES.get(eqn.primitive.name)
-    if rule is None:
+def _expanded(builder: Builder, eqn: Eqn, inputs: list) -> list:
+    """What has no rule of its own may be a program of primitives that have."""
+    program = plain_program(eqn)
+    if program is None:
         raise builder.refuse(f"the primitive {eqn.primitive.name}")
-    outs = rule(builder, eqn, inputs)
+    return builder.walk(program, inputs)
+
+
+def _equation(builder: Builder, eqn: Eqn, inputs: list) -> list:
+    name = eqn.primitive.name
+    rule = _RULES.get(name, _expanded)
+    try:
+        outs = rule(builder, eqn, inputs)
+    except (UnsupportedKernel, pallas.NotDescribable):
+        raise
+    except Exception as error:
+        # a form of a primitive that no rule has thought of
+        what = f"the primitive {name} ({type(error).__name__}: {error})"
+        raise builder.refuse(what) from error
     return list(outs) if isinstance(outs, (list, tuple)) else [outs]

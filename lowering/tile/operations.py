@@ -11,6 +11,7 @@ ELEMENTWISE = frozenset(
     min mul ne neg nextafter not or population_count pow reduce_precision rem round
     rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh
     sqrt square stop_gradient sub tan tanh xor
+    eq_to le_to log2 lt_to mulhi one_minus_square
     """.split()
 )
 """One element of the result depends on the elements at the same place."""

@@ -70,7 +70,7 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 def repacked(b: Builder, x: Value, dtype) -> Value:
-    """Read bits as another type; neighbours in the last but one dimension are packed."""
+    """Read bits as another type; rows of the last two dimensions are packed."""
     dtype = np.dtype(dtype)
     have, want = x.dtype.itemsize, dtype.itemsize
     if have == want:

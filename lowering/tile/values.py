@@ -134,6 +134,28 @@ def _concatenate(b: Builder, eqn, inputs):
     return b.value("concatenate", inputs, aval.shape, aval.dtype, dimension=dimension)
 
 
+@_rule("stack")
+def _stack(b: Builder, eqn, inputs):
+    aval, axis = _out(eqn), eqn.params["axis"]
+    one = tuple(1 if d == axis else n for d, n in enumerate(aval.shape))
+    parts = [b.reshape(x, one) for x in inputs]
+    if len(parts) == 1:
+        return parts[0]
+    return b.value("concatenate", parts, aval.shape, aval.dtype, dimension=axis)
+
+
+@_rule("unstack")
+def _unstack(b: Builder, eqn, inputs):
+    (x,), axis, outs = inputs, eqn.params["axis"], []
+    one = tuple(1 if d == axis else n for d, n in enumerate(x.shape))
+    for k, var in enumerate(eqn.outvars):
+        starts = tuple(k if d == axis else 0 for d in range(len(one)))
+        params = {"starts": starts, "strides": (1,) * len(one)}
+        row = b.value("slice", [x], one, x.dtype, **params)
+        outs.append(b.reshape(row, var.aval.shape))
+    return outs
+
+
 @_rule("pad")
 def _pad(b: Builder, eqn, inputs):
     aval = _out(eqn)

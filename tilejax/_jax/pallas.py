@@ -139,6 +139,8 @@ def _block(mapping) -> BlockOf:
         raise NotDescribable(f"transforms of the block of {mapping.origin}")
     if consts(mapping.index_map_jaxpr):
         raise NotDescribable(f"constants in the index map of {mapping.origin}")
+    if not isinstance(mapping.array_aval.dtype, np.dtype):
+        raise NotDescribable(f"{mapping.origin} of dtype {mapping.array_aval.dtype}")
     space = mapping.transformed_block_aval.memory_space
     return BlockOf(
         shape=tuple(mapping.array_aval.shape),
@@ -172,6 +174,8 @@ def _scratch(aval) -> Scratch:
     dtype = getattr(inner, "dtype", None)
     if isinstance(dtype, np.dtype):
         return Scratch(tuple(shape), dtype, space)
+    if not isinstance(dtype, pallas_core.AbstractSemaphoreTy):
+        raise NotDescribable(f"memory of dtype {dtype}")
     return Scratch(tuple(shape), None, space, str(getattr(dtype, "name", inner)))
 
 

@@ -6,7 +6,7 @@
 CHECKOUT is a folder of JAX's repository at the version that is installed. Each test
 file is run twice, in processes of its own: interpreted, as it is, and with every call
 that says `interpret=True` compiled. Of the tests that pass interpreted, the ones that
-pass compiled are counted; what is refused by name (`UnsupportedKernel`) is listed apart.
+pass compiled are counted; what `UnsupportedKernel` refuses by name is listed apart.
 """
 
 import argparse
