@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-BENCHMARKS = sorted((ROOT / "benchmarks").glob("[!_]*.py"))
+BENCHMARKS = sorted(
+    path
+    for path in (ROOT / "benchmarks").iterdir()
+    if path.match("[!_]*.py") or (path / "__main__.py").exists()
+)
 
 
 def _run(*words: str) -> str:
