@@ -7,12 +7,15 @@ themselves are emitted as ever, so a checked kernel computes the very same numbe
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilejax.lowering.cpu.access import View
+from tilejax.lowering.cpu.checked_owners import (
+    Owners,
+    element_bytes,
+    owners_of_outputs,
+)
 from tilejax.lowering.cpu.checked_runtime import (
-    INITIALISED,
     STATE,
     UNJUDGED,
     WORDS,
@@ -21,54 +24,11 @@ from tilejax.lowering.cpu.checked_runtime import (
 from tilejax.lowering.cpu.checked_text import add_describe
 from tilejax.lowering.cpu.driver import Launch
 from tilejax.lowering.cpu.nest import Nest
-from tilejax.lowering.cpu.types import dtype_name, itemsize
+from tilejax.lowering.cpu.types import itemsize
 from tilejax.lowering.tile.program import Operand, Ref, TileProgram, blocks_within
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
-
-HEAD = 16
-"""Words before the first owner: the count of the units that are done."""
-
-
-@dataclass(frozen=True)
-class Owners:
-    """The words that say who has written each element of some memory.
-
-    **Arguments:**
-
-    - `data`: the address of its first element; `pointer`: of the first word.
-    - `element`: the bytes of an element.
-    - `shape`: of the memory, for naming elements.
-    - `flags`: of all accesses.
-    """
-
-    data: str
-    pointer: str
-    element: int
-    shape: tuple[int, ...]
-    flags: int
-
-
-def checked_launch(launch: Launch, program: TileProgram) -> Launch:
-    """Add the owners of outputs to a launch: zeros that become its last result."""
-    return replace(
-        launch,
-        inputs=launch.inputs + 1,
-        outputs=launch.outputs + 1,
-        output_bytes=(*launch.output_bytes, 4 * owner_words(program)),
-        aliases=(*launch.aliases, (launch.inputs, launch.outputs)),
-        checked=True,
-    )
-
-
-def owner_words(program: TileProgram) -> int:
-    """Return how many words the owners of a program's outputs take."""
-    return HEAD + sum(_padded(o.shape) for o in program.operands if o.role == "output")
-
-
-def _padded(shape: Sequence[int]) -> int:
-    return -(-math.prod(shape) // HEAD) * HEAD
 
 
 class Checks:
@@ -92,7 +52,6 @@ class Checks:
     ):
         self.e, self.program, self.launch = e, program, launch
         self.names = dict(names)
-        self.owners: dict[Ref, Owners] = {}
         self.sites: list[tuple[str, tuple[int, ...]]] = []
         self.exit = e.function.label()
         self.state = e.function.alloca(STATE)
@@ -100,7 +59,9 @@ class Checks:
         kinds = {op.kind for b in blocks_within(program.body) for op in b.ops}
         # who holds a lock may write what others wrote
         self._common = UNJUDGED if "compare_exchange" in kinds else 0
-        self._own_outputs(pointers)
+        self.owners = owners_of_outputs(
+            e.function, self._table, program, pointers, self._common
+        )
         e.function.module.functions["checked"] = runtime_text()
         self._declare()
 
@@ -112,28 +73,6 @@ class Checks:
             "declare i64 @llvm.smin.i64(i64, i64)",
         ):
             self.e.function.module.declare(text)
-
-    def _own_outputs(self, pointers: Sequence[str]) -> None:
-        offset = HEAD
-        for operand, data in zip(self.program.operands, pointers, strict=True):
-            if operand.role != "output":
-                continue
-            if _is_padded(operand):  # steps see a copy
-                continue
-            flags = self._common | (INITIALISED if operand.alias is not None else 0)
-            pointer = self.e.function.at_entry(
-                f"getelementptr i32, ptr {self._table}, i64 {offset}"
-            )
-            owners = Owners(
-                data, pointer, _bytes(operand.ref), tuple(operand.shape), flags
-            )
-            self.owners[operand.ref] = owners
-            if operand.alias is not None:
-                source = self.program.operands[operand.alias]
-                shared = replace(owners, data=pointers[operand.alias])
-                if not _is_padded(source):
-                    self.owners[source.ref] = shared
-            offset += _padded(operand.shape)
 
     # The frame of a step
 
@@ -265,7 +204,7 @@ class Checks:
     def _own(self, ref: Ref) -> None:
         view = self.e.view(ref)
         pointer = self.e.arena.tile(ref.shape, "uint32", dense=True).pointer
-        size = _bytes(ref)
+        size = element_bytes(ref)
         self.owners[ref] = Owners(view.pointer, pointer, size, ref.shape, self._common)
 
     def _poison(self, ref: Ref) -> None:
@@ -354,11 +293,3 @@ class Checks:
             return min(max(limit, 0), size)
         low = self.define(f"call i64 @llvm.smax.i64(i64 {limit}, i64 0)")
         return self.define(f"call i64 @llvm.smin.i64(i64 {low}, i64 {size})")
-
-
-def _is_padded(operand: Operand) -> bool:
-    return any(dim.padding != (0, 0) for dim in operand.dims)
-
-
-def _bytes(ref: Ref) -> int:
-    return itemsize(dtype_name(ref.dtype))

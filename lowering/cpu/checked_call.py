@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from tilejax._jax.primitives import lower_plain
 from tilejax.lowering.cpu import ffi
-from tilejax.lowering.cpu.checked import owner_words
+from tilejax.lowering.cpu.checked_owners import owner_words
 from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.kernel import build
 from tilejax.lowering.tile.program import Ref, TileProgram

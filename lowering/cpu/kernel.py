@@ -8,7 +8,8 @@ from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu.access import store
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.blocks import Block, whole
-from tilejax.lowering.cpu.checked import Checks, checked_launch
+from tilejax.lowering.cpu.checked import Checks
+from tilejax.lowering.cpu.checked_owners import checked_launch
 from tilejax.lowering.cpu.driver import Launch, add_driver, step_header
 from tilejax.lowering.cpu.emit import Emitter
 from tilejax.lowering.cpu.host import Host
