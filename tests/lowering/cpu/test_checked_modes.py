@@ -276,6 +276,40 @@ def test_atomics_of_parallel_steps_may_meet(word):
             tilejax.jit(_added([word]))(ones, zeros)
 
 
+def _locked(past: int):
+    """Steps that add in turn; the last one may read too far while it has the lock."""
+
+    def add(x_ref, lock_in, sum_in, lock_ref, sum_ref):
+        del lock_in, sum_in
+        i = pl.program_id(0)
+        jax.lax.while_loop(
+            lambda held: held == 1,
+            lambda _: plgpu.atomic_cas(lock_ref, 0, 1),
+            jnp.int32(1),
+        )
+        sum_ref[0] += x_ref[jnp.where(i == 3, i + past, i)]
+        plgpu.atomic_xchg(lock_ref, (), 0)
+
+    return call(
+        add,
+        [like(dtype=jnp.int32), like(1)],
+        grid=(4,),
+        input_output_aliases={1: 0, 2: 1},
+        compiler_params=semantics("parallel"),
+    )
+
+
+def test_steps_with_a_lock_may_write_in_turn_and_a_fault_frees_all():
+    if not hasattr(plgpu, "atomic_cas"):
+        pytest.skip("this JAX has no atomics in its Triton dialect")
+    lock, zero = np.int32(0), np.zeros(1, np.float32)
+    with tilejax.checked():
+        _, total = tilejax.jit(_locked(0))(X, lock, zero)
+        np.testing.assert_array_equal(total, [6])
+        with pytest.raises(KernelFault, match=r"input x_ref.*index 32 "):
+            tilejax.jit(_locked(29))(X, lock, zero)
+
+
 def test_an_output_that_shares_an_inputs_memory_need_not_be_written():
     def change(x_ref, y_ref):
         y_ref[pl.ds(0, 4)] = x_ref[pl.ds(0, 4)] + 1
