@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
+import torch  # pyright: ignore[reportMissingImports]
+import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
 
 from benchmarks.cpu.cases import Case
 from benchmarks.cpu.operands import filled, operands, spread_out

@@ -12,7 +12,7 @@ from tilejax.lowering.cpu.host import detect
 from tilejax.lowering.cpu.runtime import allowed_threads
 
 _BYTES, _FEW_BYTES = 2**29, 2**14
-_TURNS, _FEW_TURNS = 2**21, 2**6
+_TURNS, _FEW_TURNS = 2**19, 2**6
 
 
 class Machine:

@@ -43,7 +43,7 @@ def _fill(operand: Operand, rng: np.random.Generator) -> np.ndarray:
     if operand.dtype == "int32":
         return rng.integers(0, operand.below, operand.shape, np.int32)
     if operand.signs:
-        return rng.choice(np.float32([-1, 1]), operand.shape)
+        return rng.choice(np.array([-1, 1], np.float32), operand.shape)
     return rng.standard_normal(operand.shape, np.float32)
 
 

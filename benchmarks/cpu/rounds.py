@@ -59,11 +59,11 @@ def measure(case: Case, sides: Mapping[str, Process], effort: Effort) -> dict:
         if name in told and (wrong := _disagreement(case, told, name)):
             notes[name] = wrong
             del told[name]
-    seconds = _take_turns({n: sides[n] for n in told}, effort, notes)
+    seconds, least = _take_turns({n: sides[n] for n in told}, effort, notes)
     for name in asked:
         sides[name].ask("forget")
     missing = [n for n in case.peers if n not in sides]
-    return _line(case, told, seconds, notes, missing)
+    return _line(case, told, seconds, notes, missing) | _share(case, told, least)
 
 
 def _prepare(case: Case, sides, asked, tiny: bool) -> tuple[dict, dict]:
@@ -88,8 +88,9 @@ def _disagreement(case: Case, told: dict, name: str) -> str | None:
     return f"differs from {other} by {found:.2g} of the largest value"
 
 
-def _take_turns(sides: dict[str, Process], effort: Effort, notes: dict) -> dict:
-    calls = {}
+def _take_turns(sides: dict[str, Process], effort: Effort, notes: dict):
+    """Time in rounds: the medians of the turns, and the least of all calls."""
+    calls, least = {}, {}
     for name in list(sides):
         first = sides[name].ask("time", calls=1).get("seconds", 1.0)
         calls[name] = min(max(math.ceil(effort.turn / first), 1), 10_000)
@@ -107,9 +108,10 @@ def _take_turns(sides: dict[str, Process], effort: Effort, notes: dict) -> dict:
                 del seconds[name]
             else:
                 seconds[name].append(found["seconds"])
+                least[name] = min(least.get(name, math.inf), found["least"])
             time.sleep(0.0 if effort.tiny else _SETTLE)
         done += 1
-    return seconds
+    return seconds, least
 
 
 def _line(case: Case, told: dict, seconds: dict, notes: dict, missing: list) -> dict:
@@ -128,7 +130,6 @@ def _line(case: Case, told: dict, seconds: dict, notes: dict, missing: list) -> 
         },
         "rounds": max(map(len, seconds.values()), default=0),
         **_ratios(case, medians, seconds),
-        **_share(case, told, seconds),
         "peak_temp_bytes": {n: told.get(n, {}).get("temp_bytes") for n in names},
         "kernel": told.get(OURS, {}).get("kernel"),
     }
@@ -153,14 +154,14 @@ def _ratios(case: Case, medians: dict, seconds: dict) -> dict:
     return {"peer": peer, **found}
 
 
-def _share(case: Case, told: dict, seconds: dict) -> dict:
-    """How much of the machine's peak ours reaches, in the same rounds."""
+def _share(case: Case, told: dict, least: dict) -> dict:
+    """How much of the machine's peak ours reaches: the best of either.
+
+    Other programs only ever slow both, and a peak most of all, which wants all cores.
+    """
     line = {"limit": case.limit, "peak": None, "of_limit": None}
-    if not seconds.get(MACHINE):
-        return line
-    peak = [told[MACHINE]["work"] / s for s in seconds[MACHINE]]
-    line["peak"] = statistics.median(peak)
-    if seconds.get(OURS):
-        ours = [case.work / s for s in seconds[OURS]]
-        line["of_limit"] = median_ratio(ours, peak)[0]
+    if MACHINE in least:
+        line["peak"] = told[MACHINE]["work"] / least[MACHINE]
+        if OURS in least:
+            line["of_limit"] = case.work / least[OURS] / line["peak"]
     return line

@@ -3,7 +3,8 @@
     python -m benchmarks.cpu.worker NAME
 
 - `{"do": "prepare", "case": {...}, "tiny": false}` makes a case ready and describes it;
-- `{"do": "time", "calls": 3}` calls it so often, after once untimed: seconds a call;
+- `{"do": "time", "calls": 3}` calls it so often, after once untimed: the median
+  and the least of the seconds;
 - `{"do": "compile", "cases": [...]}` times the compilation of kernels;
 - `{"do": "forget"}` gives a case's memory back.
 
@@ -13,6 +14,7 @@ An answer is an object; one with `error` says why there is no other.
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 from typing import Any, TextIO
@@ -50,10 +52,12 @@ class Worker:
     def _time(self, calls: int) -> dict:
         run = self.prepared
         run()  # caches hold what another process left there
-        start = time.perf_counter()
+        each = []
         for _ in range(calls):
+            start = time.perf_counter()
             run()
-        return {"seconds": (time.perf_counter() - start) / calls}
+            each.append(time.perf_counter() - start)
+        return {"seconds": statistics.median(each), "least": min(each)}
 
     def _compile(self, cases: list[dict]) -> dict:
         from benchmarks.cpu.compile_times import compiled
