@@ -232,8 +232,9 @@ def across(n: Nest, combine: Combine, e: Elt) -> Elt:
     total = Elt(text, e.dtype, True)
     half = n.lanes // 2
     while half:
-        picks = [i + half if i < half else i for i in range(n.lanes)]
-        mask = ", ".join(f"i32 {i}" for i in picks)
+        # nobody uses the other lanes; LLVM 22 finds a wrong sum if they are given
+        picks = [str(i + half) if i < half else "poison" for i in range(n.lanes)]
+        mask = ", ".join(f"i32 {pick}" for pick in picks)
         right = (
             f"shufflevector {whole} {total.text}, {whole} poison, "
             f"<{n.lanes} x i32> <{mask}>"
