@@ -8,6 +8,7 @@ float64; `oracle` is the same in NumPy alone, so that JAX is not the only witnes
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
@@ -29,7 +30,8 @@ TOLERANCE = {
 }
 
 
-@dataclass(frozen=True)
+# compared by identity, so that what is compiled for a case can be kept for all checks
+@dataclass(frozen=True, eq=False)
 class Case:
     """One use of an operation.
 
@@ -149,18 +151,13 @@ def compare(case: Case, got, want, dtype: str, factor: float = 1.0) -> None:
         )
 
 
-def types_of(fun: Callable, operands: Sequence) -> list[tuple]:
-    """Shape and dtype of each result, without running anything."""
-    outs = jax.tree.leaves(jax.eval_shape(fun, *operands))
-    return [(x.shape, x.dtype.name) for x in outs]
-
-
 def check_transform(
     case: Case,
     transform: Callable,
     dtype: str,
+    want: Any,
+    types: Any,
     factor: float = 1.0,
-    jit: bool = True,
 ) -> None:
     """Assert that the operation under a transformation does as the reference.
 
@@ -168,17 +165,78 @@ def check_transform(
     the reference's in float64, types with the reference's in the dtype under test.
     """
     operands = case.operands(dtype)
-    wrap = jax.jit if jit else lambda f: f
     with jax.enable_x64(dtype == "float64"):
-        tested = transform(case.tested(), case)
-        expected = transform(case.expected(), case)
-        assert types_of(tested, operands) == types_of(expected, operands), (
-            f"{case.name}: types (left) differ from the reference's"
+        traced = jax.jit(transform(case.tested(), case)).trace(*operands)
+        found, expected = map(_names, (traced.out_info, types))
+        assert found == expected, (
+            f"{case.name}: types {found} differ from the reference's, {expected}"
         )
-        got = widened(wrap(tested)(*operands))
-    with jax.enable_x64(True):
-        want = widened(jax.jit(expected)(*widened(operands)))
+        got = widened(traced.lower().compile()(*operands))
     compare(case, got, want, dtype, factor)
+
+
+def _names(types: Any) -> list[tuple]:
+    return [(x.shape, x.dtype.name) for x in jax.tree.leaves(types)]
+
+
+@cache
+def types_of(case: Case, dtype: str) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """What the reference returns in a dtype, without running anything."""
+    with jax.enable_x64(dtype == "float64"):
+        return jax.eval_shape(case.expected(), *case.operands(dtype))
+
+
+def moving_types(case: Case, dtype: str, front: tuple[int, ...] = ()) -> tuple:
+    """The types of gradients: those of the operands that move, and a shape in front."""
+    operands = case.operands(dtype)
+    return tuple(
+        jax.ShapeDtypeStruct((*front, *operands[i].shape), operands[i].dtype)
+        for i in case.differentiated()
+    )
+
+
+@cache
+def _pulled(case: Case) -> Callable:
+    fun, at = case.expected(), case.differentiated()
+
+    def run(operands, weights):
+        def loss(*moving):
+            full = list(operands)
+            for i, x in zip(at, moving, strict=True):
+                full[i] = x
+            outs = fun(*full)
+            terms = zip(outs, weights, strict=True)
+            return sum(jnp.sum(w * jnp.sin(x)) for x, w in terms if _floating(x)), outs
+
+        if not at:
+            return fun(*operands), ()
+        moving = [operands[i] for i in at]
+        grads, outs = jax.grad(loss, tuple(range(len(at))), has_aux=True)(*moving)
+        return outs, grads
+
+    return jax.jit(run)
+
+
+def pulled(
+    case: Case, operands: Sequence, weights: Sequence | None = None
+) -> tuple[tuple, tuple]:
+    """The reference's values in float64, and the gradients of `loss_of` them.
+
+    It is compiled once for all checks of a case, in whatever dtype. `weights` are
+    those of the loss, if not the ones that `loss_of` takes.
+    """
+    if weights is None:
+        outs = types_of(case, "float64")
+        weights = [weights_of(x.shape, at) for at, x in enumerate(outs)]
+    with jax.enable_x64(True):
+        return widened(_pulled(case)(widened(list(operands)), list(weights)))
+
+
+def exactly(case: Case, transform: Callable, dtype: str) -> Any:
+    """What the reference gives under a transformation, in float64."""
+    with jax.enable_x64(True):
+        expected = jax.jit(transform(case.expected(), case))
+        return widened(expected(*widened(case.operands(dtype))))
 
 
 def loss_of(fun: Callable, seed: int = 0) -> Callable:
@@ -192,7 +250,7 @@ def loss_of(fun: Callable, seed: int = 0) -> Callable:
         total = 0.0
         for at, out in enumerate(fun(*operands)):
             if jnp.issubdtype(out.dtype, jnp.floating):
-                weights = _weights(out.shape, at + seed).astype(out.dtype)
+                weights = weights_of(out.shape, at + seed).astype(out.dtype)
                 # a sum in a small dtype would drown the rest
                 wide = jnp.promote_types(out.dtype, jnp.float32)
                 total += jnp.sum((weights * jnp.sin(out)).astype(wide))
@@ -201,5 +259,6 @@ def loss_of(fun: Callable, seed: int = 0) -> Callable:
     return loss
 
 
-def _weights(shape, seed: int) -> np.ndarray:
+def weights_of(shape, seed: int) -> np.ndarray:
+    """Of each element of a result in a loss."""
     return np.random.default_rng(seed).uniform(0.5, 1.5, shape)

@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.primitives import shardings, transforms
+from tests.primitives import shardings, transforms, vmaps
 from tests.primitives.harness import Case
 from tilejax._jax import primitives as rules
 from tilejax.primitives import call
 from tilejax.primitives.define import define
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 def _swish(x, scale):
@@ -55,7 +57,7 @@ def _transformed(case: Case) -> None:
     transforms.check_values(case, "float32")
     transforms.check_first(case, "float32")
     transforms.check_second(case, "float32")
-    transforms.check_vmap(case, "float32")
+    vmaps.check_vmap(case, "float32")
 
 
 def _sharded(case: Case) -> None:
@@ -132,7 +134,7 @@ def test_a_wrong_vmap_is_caught():
     # custom_vmap has no reverse mode, so only values are compared
     case = replace(_with(wrong), moving=())
     with pytest.raises(AssertionError, match="vmap"):
-        transforms.check_vmap(case, "float32")
+        vmaps.check_vmap(case, "float32")
 
 
 def test_a_shared_operand_whose_gradient_is_not_summed_is_caught(monkeypatch):
@@ -147,7 +149,7 @@ def test_a_shared_operand_whose_gradient_is_not_summed_is_caught(monkeypatch):
 
     monkeypatch.setattr(call, "_mapped", unsummed)
     with pytest.raises(AssertionError, match="gradient of vmap"):
-        transforms.check_vmap(_with(_declare("swish_unsummed")), "float32")
+        vmaps.check_vmap(_with(_declare("swish_unsummed")), "float32")
 
 
 def test_a_wrong_factor_rule_is_caught():

@@ -5,6 +5,8 @@ import pytest
 from tests.primitives import shardings
 from tests.primitives.cases import with_a_layout
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 
 @pytest.mark.parametrize(("case", "layout", "devices", "dtype"), with_a_layout(0))
 def test_auto_axes(case, layout, devices, dtype):

@@ -2,8 +2,10 @@
 
 import pytest
 
-from tests.primitives import transforms
+from tests.primitives import transforms, vmaps
 from tests.primitives.cases import CASES, with_a_dtype, with_every_dtype
+
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
 
 
 @pytest.mark.parametrize(("case", "dtype"), with_every_dtype())
@@ -31,7 +33,7 @@ def test_second_derivatives_equal_the_reference(case, dtype):
 
 @pytest.mark.parametrize(("case", "dtype"), with_a_dtype(2, thin=True))
 def test_vmap_equals_the_reference(case, dtype):
-    transforms.check_vmap(case, dtype)
+    vmaps.check_vmap(case, dtype)
 
 
 @pytest.mark.parametrize(("case", "dtype"), with_a_dtype(3, thin=False))

@@ -1,16 +1,27 @@
 """What the shared tests do to each case: `(function, case)` to a function of operands.
 
-The results are dictionaries, so that a failure names the transformation.
+The results are dictionaries, so that a failure names the transformation. Where several
+ways must give one result, the reference takes one of them only: what `pulled` gives
+serves first derivatives, `jax.checkpoint` and, member by member, `vmap`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.primitives.harness import Case, check_transform, compare, loss_of, widened
+from tests.primitives.harness import (
+    Case,
+    check_transform,
+    compare,
+    exactly,
+    loss_of,
+    moving_types,
+    pulled,
+    types_of,
+    widened,
+)
 
 
 def values(fun: Callable, case: Case) -> Callable:
@@ -40,6 +51,17 @@ def of_moving(fun: Callable, case: Case, operands) -> tuple[Callable, list]:
     return run, [jnp.asarray(operands[i]) for i in at]
 
 
+def forward(fun: Callable, case: Case) -> Callable:
+    """The derivative along a direction."""
+
+    def run(*operands):
+        of, moving = of_moving(fun, case, operands)
+        slopes = jax.jvp(of, moving, _directions(case, operands))[1]
+        return [t for t in slopes if t.dtype != jax.dtypes.float0]
+
+    return run
+
+
 def first_derivatives(fun: Callable, case: Case) -> Callable:
     """Forward and reverse mode, and each operand's gradient alone."""
 
@@ -48,13 +70,23 @@ def first_derivatives(fun: Callable, case: Case) -> Callable:
         loss = loss_of(of)
         every = tuple(range(len(moving)))
         found = {
-            "jvp": jax.jvp(of, moving, _directions(case, operands))[1],
+            "jvp": forward(fun, case)(*operands),
             "vjp": jax.grad(loss, every)(*moving),
         }
         if len(moving) > 1:
             found["vjp of one"] = [jax.grad(loss, i)(*moving) for i in every]
-        found["jvp"] = [t for t in found["jvp"] if t.dtype != jax.dtypes.float0]
         return found
+
+    return run
+
+
+def forward_over_reverse(fun: Callable, case: Case) -> Callable:
+    """The product with the Hessian of a loss."""
+
+    def run(*operands):
+        of, moving = of_moving(fun, case, operands)
+        gradient = jax.grad(loss_of(of), tuple(range(len(moving))))
+        return jax.jvp(gradient, tuple(moving), tuple(_directions(case, operands)))[1]
 
     return run
 
@@ -80,7 +112,7 @@ def second_derivatives(fun: Callable, case: Case) -> Callable:
             )
 
         return {
-            "forward over reverse": jax.jvp(gradient, tuple(moving), tuple(along))[1],
+            "forward over reverse": forward_over_reverse(fun, case)(*operands),
             "reverse over reverse": jax.grad(projected, every)(*moving),
             "reverse over forward": jax.grad(slope, every)(*moving),
         }
@@ -105,88 +137,18 @@ def remat(fun: Callable, case: Case) -> Callable:
     return run
 
 
-def subsets(case: Case) -> list[tuple[int, ...]]:
-    """Sets of operands to map: each alone, all, and all but the last.
-
-    Of a thin case, one alone (which one depends on its name) and all.
-    """
-    at = case.batched()
-    alone = [(i,) for i in at]
-    if case.thin:
-        alone = [alone[len(case.name) % len(alone)]]
-    return list(dict.fromkeys([*alone, at, at[:-1] or at]))[: 2 if case.thin else None]
-
-
-def spread(operands, which: tuple[int, ...]) -> tuple[list, tuple]:
-    """Three members in each operand of `which`, along its first or last axis."""
-    full, axes = list(operands), list[Any](None for _ in operands)
-    for i in which:
-        x = operands[i]
-        axis = 0 if i % 2 == 0 else x.ndim
-        full[i] = jnp.stack([x, jnp.flip(x), x], axis=axis)
-        axes[i] = axis
-    return full, tuple(axes)
-
-
-def vmapped(which: tuple[int, ...]) -> Callable:
-    """Values and gradients with `vmap` inside and outside, over some operands."""
-
-    def transform(fun: Callable, case: Case) -> Callable:
-        def run(*operands):
-            full, axes = spread(operands, which)
-            many, at = jax.vmap(fun, in_axes=axes), case.differentiated()
-            found = {"vmap": many(*full)}
-            if at and len(which) != 1:
-                one = jax.vmap(jax.grad(loss_of(fun), at), in_axes=axes)
-                found["vmap of gradient"] = one(*full)
-            if at:
-                found["gradient of vmap"] = jax.grad(loss_of(many), at)(*full)
-            return found
-
-        return run
-
-    return transform
-
-
-def vmapped_twice(fun: Callable, case: Case) -> Callable:
-    """Two levels, no operand in both but the last; and a Hessian product under them."""
-
-    def run(*operands):
-        at = case.batched()
-        full, inner = spread(operands, at[len(at) // 2 :])
-        full, outer = spread(full, (*at[: len(at) // 2], at[-1]))
-        many = jax.vmap(jax.vmap(fun, in_axes=inner), in_axes=outer)
-        of, moving = of_moving(many, case, full)
-        found = {"vmap of vmap": many(*full)}
-        if moving:
-            gradient = jax.grad(loss_of(of), tuple(range(len(moving))))
-            along = tuple(jnp.cos(x) for x in moving)
-            found["gradient"], found["Hessian product"] = jax.jvp(
-                gradient, tuple(moving), along
-            )
-        return found
-
-    return run
-
-
-def check_vmap(case: Case, dtype: str) -> None:
-    """Assert `vmap` over each operand, over all, and in two levels."""
-    for which in subsets(case):
-        check_transform(case, vmapped(which), dtype, factor=3)
-    if not case.thin:
-        check_transform(case, vmapped_twice, dtype, factor=10)
-
-
 def check_values(case: Case, dtype: str) -> None:
-    """Assert values: eager, under `jit`, against NumPy, and with NaN and infinities."""
-    check_transform(case, values, dtype, jit=False)
-    check_transform(case, values, dtype)
+    """Assert values, eager and under `jit`, against the reference and NumPy."""
+    operands = case.operands(dtype)
+    want = pulled(case, operands)[0]
+    check_transform(case, values, dtype, want, types_of(case, dtype))
+    with jax.enable_x64(dtype == "float64"):
+        eager = case.tested()(*operands)
+    assert [x.dtype for x in eager] == [x.dtype for x in types_of(case, dtype)]
+    compare(case, eager, want, dtype)
     if case.oracle is not None:
-        operands = case.operands(dtype)
-        with jax.enable_x64(dtype == "float64"):
-            got = case.tested()(*operands)
         want = case.oracle(*widened(operands), **case.params)
-        compare(case, got, want if isinstance(want, tuple) else (want,), dtype)
+        compare(case, eager, want if isinstance(want, tuple) else (want,), dtype)
 
 
 def check_special(case: Case) -> None:
@@ -203,12 +165,24 @@ def check_special(case: Case) -> None:
 
 
 def check_first(case: Case, dtype: str) -> None:
-    check_transform(case, first_derivatives, dtype, factor=3)
+    floats = [x for x in types_of(case, dtype) if jnp.issubdtype(x.dtype, jnp.floating)]
+    grads, of_grads = pulled(case, case.operands(dtype))[1], moving_types(case, dtype)
+    want = {"jvp": exactly(case, forward, dtype), "vjp": grads}
+    types = {"jvp": floats, "vjp": of_grads}
+    if len(grads) > 1:
+        want["vjp of one"], types["vjp of one"] = list(grads), list(of_grads)
+    check_transform(case, first_derivatives, dtype, want, types, factor=3)
 
 
 def check_second(case: Case, dtype: str) -> None:
-    check_transform(case, second_derivatives, dtype, factor=10)
+    ways = ("forward over reverse", "reverse over reverse", "reverse over forward")
+    want = dict.fromkeys(ways, exactly(case, forward_over_reverse, dtype))
+    types = dict.fromkeys(ways, moving_types(case, dtype))
+    check_transform(case, second_derivatives, dtype, want, types, factor=10)
 
 
 def check_remat(case: Case, dtype: str) -> None:
-    check_transform(case, remat, dtype, factor=3)
+    ways = ("nothing saved", "dots saved")
+    want = dict.fromkeys(ways, pulled(case, case.operands(dtype))[1])
+    types = dict.fromkeys(ways, moving_types(case, dtype))
+    check_transform(case, remat, dtype, want, types, factor=3)

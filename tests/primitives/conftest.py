@@ -1,0 +1,18 @@
+"""How the shared tests compile: quickly, since each program runs once."""
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+
+@pytest.fixture
+def quick_to_compile() -> Iterator[None]:
+    """LLVM is told to hurry; XLA partitions and places collectives as always.
+
+    Not for tests that ask two programs for the same bits.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
