@@ -1,6 +1,8 @@
 """What the CPU benchmark says is what was timed; a wrong result is not timed at all."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from benchmarks.cpu.intervals import difference, median_ratio
 from benchmarks.cpu.machine import Machine
 from benchmarks.cpu.operands import filled, operands
 from benchmarks.cpu.processes import Process
+from benchmarks.cpu.table import table
 from tilejax.lowering.cpu.compile import asm_text
 from tilejax.lowering.cpu.host import NAMED
 
@@ -36,7 +39,7 @@ class Told:
         return {"seconds": found, "least": found}
 
 
-def sides(**changes):
+def sides(**changes) -> Any:
     """Ours takes 1 ms, JAX 2 ms, PyTorch 4 ms, the peak 100 operations in 0.5 ms."""
     found = {
         "tilejax": Told([0.001], sample=[1.0, 2.0], temp_bytes=64, kernel="native"),
@@ -159,3 +162,19 @@ def test_cases_of_a_family_have_inputs_and_names_of_their_own(family):
     for cases in (tiny, list(FAMILIES[family](False))):
         assert len({(c.name, c.dtype) for c in cases}) == len(cases)
         assert all(c.work > 0 for c in cases)
+
+
+def test_a_table_has_the_range_of_a_family_s_ratios(tmp_path):
+    slow = Told([0.004], sample=[1.0, 2.0], temp_bytes=0, kernel="native")
+    lines = [
+        rounds.measure(CASE, sides(), rounds.TINY),
+        rounds.measure(replace(CASE, name="b"), sides(tilejax=slow), rounds.TINY),
+        rounds.measure(replace(CASE, name="1 x 2, causal"), sides(), rounds.TINY),
+    ]
+    path = tmp_path / "results"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = table(path).splitlines()[2:]
+    assert rows == [
+        "| matmul | float32 | 0.50 to 2.00 | 0.50 to 2.00 | 0.12 to 0.50 |",
+        "| matmul, causal | float32 | 2.00 | 2.00 | 0.50 |",
+    ]

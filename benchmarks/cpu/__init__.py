@@ -12,5 +12,6 @@ ratios of times of the same round, with intervals that resampling the rounds giv
 - `ours`, `in_jax`, `in_torch`, `interpreted` say how each does it;
 - `worker` is the process that runs one of them, `processes` how it is spoken to;
 - `rounds` takes turns, `intervals` compares, `compile_times` times the compiler;
+- `table` sums results up;
 - `machine` and `peak_code` find out what the processor and memory can do at most.
 """

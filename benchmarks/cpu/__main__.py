@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.cpu import compile_times, rounds
 from benchmarks.cpu.cases import FAMILIES, Case
 from benchmarks.cpu.processes import processes
+from benchmarks.cpu.table import table
 
 _PEERS = ("jax", "torch")
 
@@ -19,6 +20,9 @@ _PEERS = ("jax", "torch")
 def main() -> int:
     """Measure, and print; return 1 if something of ours failed."""
     options = _options()
+    if options.table:
+        print(table(options.table))
+        return 0
     effort = rounds.FULL
     if options.quick or options.tiny:
         effort = rounds.TINY if options.tiny else rounds.QUICK
@@ -41,6 +45,7 @@ def _options() -> argparse.Namespace:
     add("--only", default=",".join(known), help=f"families, of {', '.join(known)}")
     add("--match", default="", help="only cases with this in their name or dtype")
     add("--json", type=Path, metavar="FILE", help="write the lines there as well")
+    add("--table", type=Path, metavar="FILE", help="measure nothing: sum a FILE up")
     add("--quick", action="store_true", help="a tenth of the time")
     add("--tiny", action="store_true", help="only see that it runs")
     options = parser.parse_args()
@@ -74,7 +79,7 @@ def _lines(options: argparse.Namespace, effort: rounds.Effort) -> Iterator[dict]
             yield rounds.measure(case, sides, effort)
     if "compile" in options.only:
         kernels = _few(options.tiny)
-        yield from compile_times.measure(kernels, 1 if options.tiny else 3)
+        yield from compile_times.measure(kernels, 3 if effort is rounds.FULL else 1)
 
 
 def _few(tiny: bool) -> list[Case]:

@@ -19,8 +19,8 @@ class Case:
     - `limit`: what of the machine bounds it: `"read"`, `"update"` (memory read, and
       read and written in place), or a dtype, for the products of that dtype.
     - `work`: bytes or operations, as the limit is counted in.
-    - `buffers`: `"reused"`: the same inputs each time, `"donated"`: the result goes
-      where the input was, and is the next input, `"fresh"`: each result in new memory.
+    - `buffers`: where the result goes: `"fresh"`: to new memory, `"reused"`: to that of
+      the result before, `"donated"`: where the input was, to be the next input.
     - `cycle`: so many copies of the first input are used in turn.
     - `peers`: what there is to compare with.
     """
@@ -31,7 +31,7 @@ class Case:
     sizes: dict
     limit: str | None = None
     work: float = 0.0
-    buffers: str = "reused"
+    buffers: str = "fresh"
     cycle: int = 1
     direction: str = "forward"
     peers: tuple[str, ...] = field(default=("jax", "torch"))
@@ -72,7 +72,7 @@ def _matvec(tiny: bool) -> Iterator[Case]:
 def _rows(family: str, tiny: bool) -> Iterator[Case]:
     shape = (8, 32) if tiny else (8192, 4096)
     for dtype in FLOATS:
-        for buffers in ("donated", "fresh"):
+        for buffers in ("reused", "donated", "fresh"):
             name = f"{shape[0]} x {shape[1]}, {buffers} buffers"
             work = 2.0 * math.prod(shape) * BYTES[dtype]
             yield Case(family, name, dtype, {"shape": shape}, "update", work, buffers)
@@ -95,7 +95,7 @@ def _cross_entropy(tiny: bool) -> Iterator[Case]:
     for dtype in FLOATS:
         work = float(rows * classes * BYTES[dtype])
         sizes = {"shape": (rows, classes)}
-        name = f"{rows} x {classes}, reused buffers"
+        name = f"{rows} x {classes}"
         yield Case("cross_entropy", name, dtype, sizes, "read", work)
 
 

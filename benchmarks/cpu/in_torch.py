@@ -75,12 +75,12 @@ FUNCTIONS: dict[str, Callable[[Case, Any], Callable]] = {
 
 
 class InTorch:
-    """PyTorch's side of a case; an array given for the result stands for donation."""
+    """PyTorch's side of a case; memory is reused where it takes an array for that."""
 
     def __init__(self, case: Case):
         torch.set_grad_enabled(False)
         first, *self.rest = _inputs(case)
-        out = torch.empty_like(first) if case.buffers == "donated" else None
+        out = None if case.buffers == "fresh" else torch.empty_like(first)
         self.run = FUNCTIONS[case.family](case, out)
         self.firsts = [first, *[first.clone() for _ in range(case.cycle - 1)]]
         self.turn = 0
