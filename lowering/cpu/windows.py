@@ -28,11 +28,11 @@ def _put(e: "Emitter", op: Op) -> Sequence[Tile]:
     whole = Load(e.keep(x).view)
     target = access(e, whole.view, op.params["index"], op.inputs[2], None)
     name = op.params["op"]
-    if name is None and isinstance(target, Picked):
-        put_picked(e, target, value)
-        return [whole]
     if name is None:
-        e.put(target.view, value, target.mask)
+        if isinstance(target, Picked):
+            put_picked(e, target, value)
+        else:
+            e.put(target.view, value, target.mask)
         return [whole]
 
     def one(n, places, tail):

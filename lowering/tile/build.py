@@ -17,6 +17,7 @@ class Builder:
     - `kernel`: its name, for errors.
     - `axes`: the grid's dimensions that `program_id` counts.
     - `apart`: references whose rows do not follow one another in memory.
+    - `platform`: what JAX calls the target.
     - `walk`: turns a program and what its inputs stand for into operations of this
       builder; returns what its outputs stand for.
     """
@@ -24,6 +25,7 @@ class Builder:
     def __init__(self, kernel: str, axes: Sequence[int], walk: Callable):
         self.kernel, self.axes, self._walk = kernel, tuple(axes), walk
         self.apart: frozenset[Ref] = frozenset()
+        self.platform = "cpu"
         self.ops: list[Op] = []
         self.constants: dict[Value, np.ndarray] = {}
         self.line = ""

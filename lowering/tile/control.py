@@ -6,8 +6,8 @@ import numpy as np
 
 from tilejax._jax import pallas
 from tilejax._jax.nested import scan_parts
-from tilejax.lowering.tile.build import Builder
-from tilejax.lowering.tile.program import Value
+from tilejax.lowering.tile.build import Builder, everything
+from tilejax.lowering.tile.program import Ref, Value
 
 RULES: dict[str, Callable] = {}
 
@@ -39,6 +39,17 @@ def _place(b: Builder, kind: str, eqn) -> Value:
     if axis >= len(b.axes):
         raise b.refuse(f"{kind} of dimension {axis} of a grid of {len(b.axes)}")
     return b.value(kind, (), (), np.int32, axis=b.axes[axis])
+
+
+@_rule("platform_index")
+def _platform(b: Builder, eqn, inputs):
+    """The branch of `jax.lax.platform_dependent` that is for the target."""
+    platforms = eqn.params["platforms"]
+    mine = [i for i, names in enumerate(platforms) if names and b.platform in names]
+    rest = [i for i, names in enumerate(platforms) if names is None]
+    if not mine + rest:
+        raise b.refuse(f"a choice of platforms without {b.platform}")
+    return b.constant((mine + rest)[0], np.int32)
 
 
 @_rule("cond")
@@ -120,7 +131,8 @@ def _print(b: Builder, eqn, inputs):
     if told is None:
         raise b.refuse("a callback")
     text, names = told
-    b.add("print", inputs, format=text, names=names)
+    values = [b.load(x, everything(x)) if isinstance(x, Ref) else x for x in inputs]
+    b.add("print", values, format=text, names=names)
     return ()
 
 

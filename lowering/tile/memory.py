@@ -92,8 +92,9 @@ class _Place:
 
     def store(self, b: Builder, value: Value, mask=None) -> None:
         """Write them."""
-        value = self.mine(b, value)
-        b.store(self.ref, self.index, value, self.mine(b, mask))
+        placed = self.mine(b, value)
+        assert placed is not None
+        b.store(self.ref, self.index, placed, self.mine(b, mask))
 
 
 class _Whole:

@@ -7,6 +7,7 @@ taken again, rows that lie apart in another shape.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ class _Step:
     """One transform of a value, and how to put a changed result back."""
 
     kind: str
-    what: object
+    what: Any
     before: Value
 
     def apply(self, b: Builder) -> Value:

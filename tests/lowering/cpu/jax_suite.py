@@ -165,7 +165,7 @@ def read_passing(path: Path) -> tuple[str, list[str]]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(description="JAX's Pallas tests, compiled")
     parser.add_argument("checkout", type=Path, help="a folder of JAX's repository")
     parser.add_argument("files", nargs="*", default=FILES, help="test files to run")
     parser.add_argument("--limit", type=float, default=120, help="seconds a test")
