@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
-from benchmarks.cpu import peak_code, rounds
+from benchmarks.cpu import peak_code, plain_kernels, rounds
 from benchmarks.cpu.cases import FAMILIES, Case
 from benchmarks.cpu.intervals import difference, median_ratio
 from benchmarks.cpu.machine import Machine
@@ -151,6 +152,15 @@ def test_the_peak_of_products_is_the_instruction_again_and_again(
 
 def test_a_cpu_without_an_instruction_for_a_dtype_has_no_peak_for_it():
     assert peak_code.products(NAMED["avx2"], "bfloat16") is None
+
+
+def test_jax_s_attention_gets_as_many_keys_as_its_case_says():
+    case = next(c for c in FAMILIES["interpret"](True) if "heads" in c.sizes)
+    kernel = plain_kernels.of_case(case.sizes, interpret=True)
+    structs = [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in operands(case)]
+    length, blocks = case.sizes["length"], case.sizes["blocks"]
+    grid = f"grid=({-(-length // blocks)}, 1, {case.sizes['heads']})"
+    assert grid in str(jax.make_jaxpr(kernel)(*structs))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -123,14 +123,14 @@ def _depthwise_conv(tiny: bool) -> Iterator[Case]:
 
 def _interpret(tiny: bool) -> Iterator[Case]:
     n, blocks = (16, 8) if tiny else (512, 128)
-    heads, length, depth = (1, 32, 16) if tiny else (4, 1024, 64)
+    heads, length, depth = (3, 32, 16) if tiny else (4, 1024, 64)
     for dtype in FLOATS[:1]:
         sizes = {"n": n, "blocks": blocks}
         name = f"matmul {n} x {n} x {n}, blocks {blocks}"
         work = 2.0 * n**3
         yield Case("interpret", name, dtype, sizes, dtype, work, peers=("interpret",))
         sizes = {"heads": heads, "length": length, "depth": depth}
-        sizes |= {"blocks": min(length, 128)}
+        sizes |= {"blocks": 16 if tiny else 128}
         name = f"flash attention, {heads} heads, {length} x {depth}"
         work = 4.0 * heads * depth * length**2
         yield Case("interpret", name, dtype, sizes, dtype, work, peers=("interpret",))

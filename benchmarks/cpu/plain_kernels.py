@@ -1,12 +1,12 @@
 """Kernels as a user writes them, with the blocks that the user chose."""
 
+import warnings
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.experimental.pallas.ops.gpu import attention as gpu_attention
 
 
 def matmul(a: jax.Array, b: jax.Array, *, blocks: int, interpret: bool = False):
@@ -50,6 +50,9 @@ def _step(a_ref, b_ref, out_ref, sum_ref):
 
 def flash_attention(q, k, v, *, blocks: int, interpret: bool = False):
     """JAX's own attention in blocks; arrays are (batch, length, heads, depth)."""
+    with warnings.catch_warnings():  # newer releases are going to drop it
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from jax.experimental.pallas.ops.gpu import attention as gpu_attention
     return gpu_attention.mha(
         *(q, k, v, None),
         sm_scale=q.shape[-1] ** -0.5,
