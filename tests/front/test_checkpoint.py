@@ -8,6 +8,8 @@ from jax.ad_checkpoint import checkpoint_name
 import tilejax
 from tests.front.agreement import check_agreement
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 POLICIES = jax.checkpoint_policies
 JITS = (tilejax.jit, jax.jit)
 W = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)

@@ -9,6 +9,8 @@ from jax.experimental import checkify
 import tilejax
 from tests.front.agreement import check_agreement, outcome
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 X = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
 
 ERRORS = {

@@ -7,6 +7,8 @@ from jax import lax
 
 from tests.front.agreement import check_agreement
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 X = jnp.linspace(-1.0, 1.0, 9).reshape(3, 3)
 
 

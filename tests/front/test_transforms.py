@@ -10,6 +10,8 @@ from jax.flatten_util import ravel_pytree
 from tests.front.agreement import check_agreement
 from tests.front.models import MODELS
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 
 def call(jit, f, p, x):
     return jit(f)(p, x)

@@ -6,13 +6,15 @@ import jax
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quick_to_compile() -> Iterator[None]:
     """LLVM is told to hurry; XLA partitions and places collectives as always.
 
-    Not for tests that ask two programs for the same bits.
+    Not for tests that ask two programs for the same bits. What was compiled meanwhile,
+    JAX's own operations among it, is forgotten, so that such tests may follow.
     """
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()

@@ -33,6 +33,13 @@ def exact_cotangents(f: Callable, cotangents: Any, *operands: Any) -> Sequence[A
 
     `None` for the others. A cotangent of `None` stands for zeros.
     """
+    return exactly_with_cotangents(f, cotangents, *operands)[1]
+
+
+def exactly_with_cotangents(
+    f: Callable, cotangents: Any, *operands: Any
+) -> tuple[Any, Sequence[Any]]:
+    """What `exactly` and `exact_cotangents` give, by one program."""
     floating = [
         i
         for i, x in enumerate(operands)
@@ -53,16 +60,16 @@ def exact_cotangents(f: Callable, cotangents: Any, *operands: Any) -> Sequence[A
             wide_cotangents,
             is_leaf=lambda x: x is None,
         )
-        return vjp(given)
+        return out, vjp(given)
 
     with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
-        found = jax.jit(pull)(
+        out, found = jax.jit(pull)(
             list(map(widened, operands)), jax.tree.map(widened, cotangents)
         )
     every: list[Any] = [None] * len(operands)
     for i, x in zip(floating, found, strict=True):
         every[i] = np.asarray(x)
-    return every
+    return jax.tree.map(np.asarray, out), every
 
 
 def assert_agree(got: Any, want: Any, dtype: Any, what: str = "") -> None:

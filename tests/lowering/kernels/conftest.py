@@ -17,6 +17,12 @@ def quick_to_compile() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", before)
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Forget what was compiled quickly before a test that may ask for the same bits."""
+    if nextitem is not None and nextitem.path.parent != item.path.parent:
+        jax.clear_caches()
+
+
 @pytest.fixture
 def checking(capfd: pytest.CaptureFixture) -> Iterator[pltpu.InterpretParams]:
     """The TPU interpreter on two cores; fails on a race.
