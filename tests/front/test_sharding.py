@@ -12,8 +12,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from tests.front.agreement import check_agreement, outcome
 from tests.front.models import MODELS
 
-pytestmark = pytest.mark.usefixtures("quick_to_compile")
-
 X = jnp.arange(64.0).reshape(8, 8) / 64
 
 
