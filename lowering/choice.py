@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from tilejax._jax import primitives as _p
 from tilejax._jax.jaxprs import trace
@@ -17,7 +18,7 @@ from tilejax.lowering.fusion import seconds_of
 from tilejax.primitives import parts
 from tilejax.primitives.call import Call
 from tilejax.primitives.op import Op
-from tilejax.targets import Target, Tiling, assumed, ranked
+from tilejax.targets import Target, Tiling, assumed, call_seconds, dtype_key, ranked
 
 # Sums of the same terms in another order.
 _SAME = 1 + 1e-9
@@ -75,6 +76,12 @@ def _pick(kernel, target, types, call, params, always, settings) -> Choice:
     del settings  # part of the key
     op: Op = kernel.op
     operands = call.expand(types[: sum(call.given)])
+    floor = call_seconds(target)
+    if floor and kernel.modelled and not always:
+        reference = _reference_seconds(op, kernel.part, types, call, params, target)
+        if reference <= floor:
+            why = f"reference: {_time(reference)} modelled, less than a kernel's call"
+            return Choice("reference", why, reference_seconds=reference)
     found = kernel.configs(target, *operands, **op.params(dict(params)))
     if isinstance(found, str):
         return Choice("reference", found)
@@ -85,6 +92,9 @@ def _pick(kernel, target, types, call, params, always, settings) -> Choice:
         return Choice(
             "native", f"first of {len(found)} legal configs", kernel, found[0]
         )
+    if target.code:
+        does = f"{kernel.part}.{dtype_key(_dtype(types))[0]}"
+        found = [replace(t, code=f"{t.code or op.name}.{does}") for t in found]
     best_seconds, best = ranked(target, found)[0]
     reference = _reference_seconds(op, kernel.part, types, call, params, target)
     native = always or best_seconds <= reference * _SAME
@@ -103,6 +113,12 @@ def _reference_seconds(op, part, types, call, params, target) -> float:
     with _p.neutral_mesh():
         program, _ = trace(parts.function(op, part, call, dict(params)), *types)
     return seconds_of(program, target)
+
+
+def _dtype(types: Sequence) -> Any:
+    """What is computed with: that of the first floating operand, if there is one."""
+    floats = [t.dtype for t in types if jnp.issubdtype(t.dtype, jnp.floating)]
+    return (floats or [t.dtype for t in types])[0]
 
 
 def _reason(native, always, best: float, reference: float, count: int) -> str:

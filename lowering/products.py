@@ -11,11 +11,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from tilejax.lowering.kernels.room import room
+from tilejax.lowering.kernels.room import alignment, room
 from tilejax.lowering.kernels.tiles import accumulator, block_bytes, candidates
 from tilejax.targets import (
     Cost,
     Target,
+    dtype_key,
     matmul_tiling,
     padding_efficiency,
     product_work,
@@ -42,9 +43,11 @@ def dot_seconds(eqn: Any, moved: tuple[float, float], target: Target) -> float:
     m = math.prod(a.shape) // max(1, stack * k)
     n = math.prod(b.shape) // max(1, stack * k)
     items = (*moved, jnp.dtype(out.dtype).itemsize)
-    return product_seconds(
+    found = product_seconds(
         (m, n, k), items, target, _dtype(a, b), stack, str(_precision(eqn))
     )
+    what = "product" if min(m, n) > 1 else "matvec"
+    return found / _reached(target, what, _dtype(a, b), out.dtype)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -68,8 +71,11 @@ def product_seconds(
     if not batch * math.prod(sizes):
         return seconds(Cost(), target).seconds or 0.0
     m, n, k = sizes
+    lanes = alignment(target, dtype)[1]
     tiles = itertools.product(
-        candidates(m, _ROWS, 16), candidates(n, _ROWS, 128), candidates(k, _DEPTH, 128)
+        candidates(m, _ROWS, 16),
+        candidates(n, _ROWS, lanes),
+        candidates(k, _DEPTH, lanes),
     )
     legal = [tile for tile in tiles if _held(tile, itemsizes, dtype) <= room(target)]
     times = [
@@ -106,7 +112,14 @@ def conv_seconds(eqn: Any, moved: tuple[float, float], target: Target) -> float:
         x.size * moved[0] + w.size * moved[1],
         out.size * out_item,
     )
-    return loop_seconds(cost, target)
+    what = "depthwise" if groups > 1 and 1 in (n, k) else "conv"
+    return loop_seconds(cost, target) / _reached(target, what, dtype, out.dtype)
+
+
+def _reached(target: Target, what: str, dtype: Any, out_dtype: Any) -> float:
+    """Return the share of the model's speed that XLA reaches."""
+    of, to = dtype_key(dtype)[0], dtype_key(out_dtype)[0]
+    return target.reached(f"xla.{what}.{of}.{to}")
 
 
 def _share(

@@ -33,6 +33,8 @@ class Kernel:
       `tilejax.targets.Tiling` for each legal config, of which the model picks one; or
       to bare configs, of which the first is taken; or to a string that says why there
       is none.
+    - `modelled`: whether configs are always `Tiling`s: then they are not even listed
+      for what takes less time than a call of a kernel.
     """
 
     op: Op
@@ -40,15 +42,24 @@ class Kernel:
     target: str
     run: Callable
     configs: Callable
+    modelled: bool = False
 
 
 _KERNELS: dict[tuple[str, Op, str], Kernel] = {}
 
 
 def register_kernel(
-    op: Op, target: str, run: Callable, *, configs: Callable, part: str = "forward"
+    op: Op,
+    target: str,
+    run: Callable,
+    *,
+    configs: Callable,
+    part: str = "forward",
+    modelled: bool = False,
 ) -> Kernel:
     """Add a kernel to the table.
+
+    **Arguments:** those of `Kernel`.
 
     **Raises:** `DeclarationError` if there is one for the same target and part,
     `TargetError` for an unknown target or kind of target.
@@ -62,7 +73,7 @@ def register_kernel(
             f"{_KERNELS[key].run.__module__}"
         )
     platforms = platforms_of(target)
-    kernel = _KERNELS[key] = Kernel(op, part, target, run, configs)
+    kernel = _KERNELS[key] = Kernel(op, part, target, run, configs, modelled)
     primitive = getattr(op, f"{part}_p")
     _partition.needs_devices(primitive)
     for platform in platforms:
@@ -121,16 +132,20 @@ def choose(
 def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params):
     record = _record(op, call, platform)
     reference = parts.function(op, part, call, params)
-    off = options_in_force().kernels == "reference" or not find(op, part, record)
-    if off or _partition.is_partly_manual(ctx):
-        return _p.lower_plain(ctx, reference, values)
-
     settings = options_in_force()  # the partitioner asks when they may be others
 
     def chosen(avals):
         plain = [_p.plain(a) for a in avals]
         with options(**vars(settings)):
             return choose(op, part, record, plain, call, params)
+
+    off = settings.kernels == "reference" or not find(op, part, record)
+    if off or _partition.is_partly_manual(ctx) or _stays_plain(ctx, platform):
+        return _p.lower_plain(ctx, reference, values)
+    whole = chosen(parts.members(ctx.avals_in, call))
+    if whole.kernel is None and whole.reference_seconds is not None:
+        # it is slower for the whole: then for a device's part, too
+        return _p.lower_plain(ctx, reference, values)
 
     def one(*xs):
         choice = chosen([jax.typeof(x) for x in xs])
@@ -148,6 +163,19 @@ def _lower(op: Op, part: str, platform: str, ctx, *values, call: Call, **params)
 
         fun = _partition.split(_partition.Forms(fun, reference, fits), rule)
     return _p.lower_plain(ctx, fun, values, _device(record))
+
+
+def _stays_plain(ctx, platform: str) -> bool:
+    """Tell whether a program is exported, and asked to run in other processes.
+
+    Code that was compiled here is known by name in this process only, so that
+    `jax.export` refuses it unless told not to. A wish for kernels that a program for
+    several platforms is lowered under is one for the others'.
+    """
+    exported = _p.exported_for(ctx)
+    if platform != "cpu" or not exported:
+        return False
+    return len(exported) > 1 or options_in_force().kernels != "native"
 
 
 def _device(record):

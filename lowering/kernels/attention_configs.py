@@ -7,7 +7,12 @@ from typing import Any
 import jax.numpy as jnp
 
 from tilejax.lowering.kernels.attention import AttentionConfig
-from tilejax.lowering.kernels.room import alignment, room, takes
+from tilejax.lowering.kernels.room import (
+    alignment,
+    room,
+    takes,
+    worth_packing,
+)
 from tilejax.lowering.kernels.tiles import (
     accumulator,
     block_bytes,
@@ -107,8 +112,9 @@ def _legal(target, q, k, v, bias, mask, backward) -> Iterable[AttentionConfig]:
             # The kernel reads a mask as bytes, of which a tile holds the most rows.
             dtype = jnp.int8 if x.dtype == jnp.bool_ else x.dtype
             row = max(row, alignment(target, dtype)[0])
-    queries = candidates(q.shape[2], [t for t in _QUERIES if t % row == 0], row)
-    keys = candidates(k.shape[2], [t for t in _KEYS if t % column == 0], column)
+    rows, columns = (worth_packing(target, t, 64) for t in (_QUERIES, _KEYS))
+    queries = candidates(q.shape[2], [t for t in rows if t % row == 0], row)
+    keys = candidates(k.shape[2], [t for t in columns if t % column == 0], column)
     for tile in itertools.product(queries, keys):
         config = AttentionConfig(*tile)
         if attention_bytes(config, q, v, bias, mask, backward) <= room(target):

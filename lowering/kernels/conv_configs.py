@@ -276,19 +276,21 @@ def _filter_tiling(config, plan: ConvPlan, dtypes, target: Target) -> Tiling:
     positions = math.prod(axis.out for axis in plan.axes)
     sizes = (plan.channels, plan.features, positions)
     tile = (plan.tile_channels, plan.tile_features, math.prod(plan.tiles))
-    return _tiling(config, plan, moved, blocks, (sizes, tile), target)
+    return _tiling(config, plan, moved, blocks, (sizes, tile), target, "filter_grad")
 
 
-def _tiling(config, plan: ConvPlan, moved, blocks: int, product, target) -> Tiling:
+def _tiling(
+    config, plan: ConvPlan, moved, blocks: int, product, target, code: str = "conv"
+) -> Tiling:
     """Count a multiply-add for each tap: of channels on the vector unit if single."""
     positions = math.prod(axis.out for axis in plan.axes)
     taps = plan.outer_taps * plan.axes[2].taps
     count = 2.0 * plan.batch * plan.groups * positions * taps * plan.features
     if plan.depthwise:
         cost = Cost({}, *moved, elementwise={str(plan.sum_dtype): count})
-        return Tiling(config, cost, steps=_steps(plan), blocks=blocks)
+        return Tiling(config, cost, _steps(plan), blocks, code="depthwise")
     work = product_work(count * plan.channels, plan.dtype, target, plan.precision)
     sizes, tile = product
     share = tiled_efficiency(sizes, tile, target, plan.dtype)
     cost = Cost(work, *moved)
-    return Tiling(config, cost, _steps(plan), blocks, efficiency=share)
+    return Tiling(config, cost, _steps(plan), blocks, efficiency=share, code=code)

@@ -10,7 +10,12 @@ import jax.numpy as jnp
 
 from tilejax.lowering.kernels.matmul import MatmulConfig
 from tilejax.lowering.kernels.matmul_operands import Plan, plan_matmul
-from tilejax.lowering.kernels.room import alignment, room, takes
+from tilejax.lowering.kernels.room import (
+    alignment,
+    room,
+    takes,
+    worth_packing,
+)
 from tilejax.lowering.kernels.tiles import block_bytes, candidates
 from tilejax.targets import Cost, Target, Tiling, matmul_tiling
 
@@ -119,9 +124,9 @@ def _legal(
     aligns = [alignment(target, dtype) for dtype in (*dtypes, plan.out_dtype)]
     rows, columns = (max(sizes) for sizes in zip(*aligns, strict=True))
     sizes = (
-        _aligned(plan.m, _M, columns if m_is_lane else rows),
-        _aligned(plan.n, _N, columns),
-        _aligned(plan.k, _K, columns),
+        _aligned(plan.m, worth_packing(target, _M, 32), columns if m_is_lane else rows),
+        _aligned(plan.n, worth_packing(target, _N, 64), columns),
+        _aligned(plan.k, worth_packing(target, _K, 128), columns),
     )
     for tile in itertools.product(*sizes):
         config = MatmulConfig(*tile)

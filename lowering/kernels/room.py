@@ -8,7 +8,9 @@ from tilejax.lowering.kernels.tiles import LANES, sublanes
 from tilejax.targets import Target
 
 # Mosaic keeps part of the scoped memory for spills and for its own buffers.
-_TPU_SHARE = 0.75
+# Kernels count two buffers of each block, of which a CPU has none: there, blocks lie in
+# the arrays themselves.
+_SHARE = {"tpu": 0.75, "cpu": 2.0}
 
 
 def takes(target: Target, dtypes: Iterable) -> bool:
@@ -53,6 +55,29 @@ def alignment(target: Target, dtype) -> tuple[int, int]:
     return (sublanes(dtype), LANES) if target.kind == "tpu" else (16, 16)
 
 
+def worth_packing(target: Target, tiles: Iterable[int], least: int) -> list[int]:
+    """Return the tiles that are long enough for the product of a step.
+
+    A CPU brings a block into another order before it multiplies, which pays where the
+    block is used often.
+
+    **Arguments:**
+
+    - `target`: The machine.
+    - `tiles`: To choose from.
+    - `least`: What a CPU wants.
+
+    **Returns:**
+
+    Those of at least that on a CPU, all of them elsewhere.
+
+        >>> import tilejax.targets
+        >>> worth_packing(tilejax.targets.get("cpu"), (16, 64, 256), 64)
+        [64, 256]
+    """
+    return [tile for tile in tiles if tile >= least or target.kind != "cpu"]
+
+
 def room(target: Target) -> int:
     """Return the bytes that all blocks and scratch of a kernel may take together.
 
@@ -70,4 +95,4 @@ def room(target: Target) -> int:
         True
     """
     whole = target.block_bytes or 128 * 1024
-    return int(whole * _TPU_SHARE) if target.kind == "tpu" else whole
+    return int(whole * _SHARE.get(target.kind, 1.0))

@@ -1,17 +1,7 @@
 """What runs on TPUs: every kernel of `lowering.kernels`, through JAX's Mosaic."""
 
-from tilejax.lowering.adapt import (
-    attention,
-    conv,
-    cross_entropy,
-    embedding,
-    matmul,
-    norms,
-    softmax,
-)
+from tilejax.lowering.adapt.families import FAMILIES
 from tilejax.lowering.rules import register_kernel
-
-FAMILIES = (attention, conv, cross_entropy, embedding, matmul, norms, softmax)
 
 for _family in FAMILIES:
     for _kernel in _family.KERNELS:

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from tests.lowering.uses import Use, recorded
 from tests.primitives.harness import Case, compare, loss_of
 from tilejax import targets
-from tilejax.lowering import tpu
+from tilejax.lowering.adapt.families import FAMILIES
 
 # Forms that no kernel takes.
 REFUSED = {"conv without space", "conv of a window that does not fit"}
 
 V5E = targets.get("tpu:v5e")
-KERNELS = {(k.op, k.part): k for family in tpu.FAMILIES for k in family.KERNELS}
+KERNELS = {(k.op, k.part): k for family in FAMILIES for k in family.KERNELS}
 
 
 def configs_of(use: Use, target: targets.Target = V5E):

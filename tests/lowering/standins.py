@@ -12,11 +12,12 @@ from typing import Any
 
 import jax
 
-from tilejax.lowering import rules, tpu
+from tilejax.lowering import rules
+from tilejax.lowering.adapt.families import FAMILIES
 from tilejax.lowering.adapt.record import Adapted
 from tilejax.primitives.op import Op
 
-ADAPTED = [kernel for family in tpu.FAMILIES for kernel in family.KERNELS]
+ADAPTED = [kernel for family in FAMILIES for kernel in family.KERNELS]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 import tilejax
 from tilejax import targets
-from tilejax.lowering import rules, tpu
+from tilejax.lowering import rules
 from tilejax.primitives.attention import attention
 from tilejax.primitives.call import Call
 from tilejax.primitives.define import define
@@ -18,7 +18,6 @@ from tilejax.primitives.matmul import matmul
 from tilejax.primitives.norms import layer_norm
 from tilejax.targets import Cost, Tiling
 
-FAMILIES = tpu.FAMILIES  # whose kernels are registered by importing it
 S = jax.ShapeDtypeStruct
 V5E = targets.get("tpu:v5e")
 TPUS = ["tpu:v5e", "tpu:v6e", "tpu:v5p", "tpu:tpu7x"]

@@ -106,7 +106,13 @@ def split(forms: Forms, rule: FactorRule | None) -> Callable:
 
         types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in beside]
 
+        wide = jax.config.jax_enable_x64  # pyright: ignore
+
         def partition(mesh, infos, result_infos):
+            with jax.enable_x64(wide):  # the callback's thread may have another
+                return parted(mesh, infos, result_infos)
+
+        def parted(mesh, infos, result_infos):
             everywhere = result_infos[-1].sharding  # the flag has no dimension to split
             found = _parts(mesh, rule, infos, result_infos[:-1])
             if found is None or not forms.fits(_shards(found.operands, infos)):
@@ -115,7 +121,7 @@ def split(forms: Forms, rule: FactorRule | None) -> Callable:
 
             def shard(*xs):
                 # the partitioner calls back under whatever mesh its caller had set
-                with neutral_mesh():
+                with jax.enable_x64(wide), neutral_mesh():
                     return *found.added(forms.kernel(*xs)), jnp.bool_(True)
 
             return mesh, shard, (*found.results, everywhere), found.operands

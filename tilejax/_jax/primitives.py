@@ -225,6 +225,12 @@ def lowering_platforms(ctx) -> tuple[str, ...]:
     return tuple(ctx.platforms or ctx.module_context.platforms)
 
 
+def exported_for(ctx) -> tuple[str, ...]:
+    """Return the platforms that `jax.export` lowers a program for; () if others do."""
+    module = ctx.module_context
+    return tuple(module.platforms) if module.lowering_parameters.for_export else ()
+
+
 def def_saveable(primitive: Primitive, describe: Callable) -> None:
     """Let checkpoint policies see the primitive as the one it stands for.
 

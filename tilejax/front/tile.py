@@ -13,6 +13,7 @@ import jax
 from tilejax import targets
 from tilejax._jax import jaxprs, naming
 from tilejax.lowering import tpu as tpu  # which registers its kernels
+from tilejax.lowering.cpu import kernels as kernels  # and the same for the CPU
 from tilejax.options import current as options_in_force
 from tilejax.passes import pipeline
 from tilejax.passes.place import placing

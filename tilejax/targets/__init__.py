@@ -31,6 +31,7 @@ from tilejax.targets.registry import (
 from tilejax.targets.roofline import Estimate as Estimate, seconds as seconds
 from tilejax.targets.tiling import (
     Tiling as Tiling,
+    call_seconds as call_seconds,
     fastest as fastest,
     ranked as ranked,
 )

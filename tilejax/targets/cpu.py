@@ -2,9 +2,11 @@
 
 Rates are derived: cores x fused multiply-adds a cycle x lanes x 2 x frequency. The
 bandwidth of main memory is not to be had without measuring, so it is unknown until
-someone gives it, `target.with_figure("memories.ram.bandwidth", ...)`.
+someone gives it, `target.with_figure("memories.ram.bandwidth", ...)`. What code makes
+of such rates was measured elsewhere, once: see `code.py`.
 """
 
+from tilejax.targets.code import CODE, CODE_SOURCES
 from tilejax.targets.host import Host
 from tilejax.targets.microarch import amx_operations, fma_pipes
 from tilejax.targets.records import Limits, Memory, Target, Unit
@@ -80,6 +82,7 @@ def cpu_record(host: Host) -> Target:
         fast="l2",
         device_kinds=("cpu",),
         absent=("threads", "registers"),
+        code=CODE,
         details={
             "model": host.model,
             "features": tuple(name for name in _KNOWN if name in host.features),
@@ -94,6 +97,7 @@ def cpu_record(host: Host) -> Target:
             "units.vector": "derived: cores x multiply-adds a cycle x lanes x 2 x "
             f"frequency (detected; {guide})",
             "units.vector.tile": "detected: the widest vector the features name",
+            **CODE_SOURCES,
             **{
                 path: source
                 for path, source in _MATRIX_SOURCES.items()

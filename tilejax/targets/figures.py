@@ -86,6 +86,8 @@ def figures(target: "Target") -> dict[str, Any]:
     for limit in LIMITS:
         if limit not in target.absent:
             found[f"limits.{limit}"] = getattr(target.limits, limit)
+    for path, value in target.code.items():
+        found[f"code.{path}"] = value
     return found
 
 
@@ -96,6 +98,8 @@ def with_figure(target: "Target", path: str, value: Any) -> "Target":
         return replace(target, cores=value)
     if head == "limits":
         return replace(target, limits=replace(target.limits, **{rest: value}))
+    if head == "code":
+        return replace(target, code={**target.code, rest: value})
     name, _, part = rest.rpartition(".")
     if head == "memories":
         return replace(
@@ -144,6 +148,8 @@ def shown(path: str, value: Any) -> str:
         return (
             f"{value / 1e12:.5g} TB/s" if value >= 1e12 else f"{value / 1e9:.5g} GB/s"
         )
+    if path.startswith("code") and last != "call_seconds":
+        return f"{value:.0%}"
     if path.startswith("units") or last == "rate":
         return f"{value / 1e12:.5g} Tops/s"
     if last.endswith("seconds"):

@@ -86,7 +86,7 @@ class Unit:
         if self.tile is None or self.k_bytes is None:
             return self.tile
         _, bits = dtype_key(dtype)
-        return (*self.tile[:-1], self.k_bytes * 8 // bits)
+        return (*self.tile[:-1], max(1, self.k_bytes * 8 // bits))
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ class Target:
     - `devices`: JAX devices that one chip presents; a kernel runs on one.
     - `device_kinds`: Strings of `jax.Device.device_kind` that mean this target.
     - `absent`: Limits that mean nothing here (threads on a TPU), so are not figures.
+    - `code`: Figures of code that runs here, not of the machine; see `reached`.
     - `details`: Facts that are not figures: compute capability, CPU features.
     - `sources`: Where each figure comes from, by path; a prefix covers all below it.
 
@@ -148,11 +149,13 @@ class Target:
     devices: int = 1
     device_kinds: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
+    code: Mapping[str, float] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Freeze the mappings."""
+        object.__setattr__(self, "code", Table(self.code))
         object.__setattr__(self, "details", Table(self.details))
         object.__setattr__(self, "sources", Table(self.sources))
 
@@ -217,6 +220,29 @@ class Target:
         """
         unit = self.unit_for(dtype, kind)
         return None if unit is None else unit.rates[dtype_key(dtype)[0]]
+
+    def reached(self, path: str) -> float:
+        """Return the share of the roofline that some code reaches; 1 if none is known.
+
+        **Arguments:**
+
+        - `path`: Whose code and what it does, the dtypes last, as
+          "xla.product.float32.float32" or "kernel.attention.backward.bfloat16". What
+          `code` has for a part of it from the start holds for all that begins so.
+
+        Example:
+
+        >>> import dataclasses, tilejax.targets
+        >>> v4 = tilejax.targets.get("tpu:v4")
+        >>> slow = dataclasses.replace(v4, code={"xla.conv": 0.5})
+        >>> slow.reached("xla.conv.int8"), slow.reached("xla.product.int8")
+        (0.5, 1.0)
+        """
+        while path:
+            if path in self.code:
+                return self.code[path]
+            path = path.rpartition(".")[0]
+        return 1.0
 
     def figures(self) -> dict[str, Any]:
         """Return every figure by its path, e.g. "memories.hbm.bandwidth"."""

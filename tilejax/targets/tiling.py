@@ -25,6 +25,8 @@ class Tiling:
     - `efficiency`: Fraction of the contractions' padded size that is true, as
       `padding_efficiency` returns it.
     - `calls`: How many kernels run one after another.
+    - `code`: Under what name the target's `code` has a share of this kernel, as
+      "matmul.forward.float32"; nothing for what is no call of a kernel of ours.
 
     **Raises:**
 
@@ -43,6 +45,7 @@ class Tiling:
     blocks: int = 1
     efficiency: float = 1.0
     calls: int = 1
+    code: str = ""
 
     def __post_init__(self) -> None:
         """Check the amounts."""
@@ -92,7 +95,23 @@ class Tiling:
         full = assumed(target).target
         found, launch = self.estimate(full).seconds, full.limits.launch_seconds
         assert found is not None and launch is not None
-        return found + (self.calls - 1) * launch
+        again = (self.calls - 1) * launch
+        if not self.code:
+            return found + again
+        share = full.reached(f"kernel.{self.code}")
+        return found / share + again + self.calls * call_seconds(full)
+
+
+def call_seconds(target: Target) -> float:
+    """Return what a call of a kernel costs on top of a launch of the compiler's code.
+
+    Example:
+
+    >>> import tilejax.targets
+    >>> call_seconds(tilejax.targets.get("tpu:v5e"))
+    0.0
+    """
+    return target.code.get("kernel.call_seconds", 0.0)
 
 
 def ranked(target: Target, tilings: Iterable[Tiling]) -> list[tuple[float, Tiling]]:
