@@ -9,13 +9,16 @@ import importlib
 import json
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilejax._jax import pallas
 from tilejax.errors import UnsupportedKernel
 from tilejax.lowering.cpu import rule
+from tilejax.lowering.tile.verify import verify
 
 LOG = "TILEJAX_SUITE_LOG"
 """The file that lines go to."""
@@ -45,6 +48,7 @@ class Suite:
 
         def lower(ctx, *operands, **params):
             self.calls += 1
+            verify(rule.tile_program(params))
             return rule.lower(ctx, *operands, **params)
 
         pallas.on_cpu(lower, lambda: True, instead_of_interpreting=True)
@@ -112,6 +116,15 @@ def _names(path: str | None) -> set[str]:
         return {line.rstrip("\n") for line in lines}
 
 
+class _Off:
+    """A switch that tests of an older JAX turn, and a newer one has no more."""
+
+    value = False
+
+    def __call__(self, value: bool) -> nullcontext:
+        return nullcontext()
+
+
 def find_test_modules(checkout: Path) -> None:
     """Have modules that the installed JAX lacks imported from a checkout."""
     for name in ("jax._src", "jax._src.pallas", "jax._src.internal_test_util"):
@@ -120,6 +133,9 @@ def find_test_modules(checkout: Path) -> None:
         except ModuleNotFoundError:
             continue
         package.__path__.append(str(checkout / name.replace(".", "/")))
+    config: Any = importlib.import_module("jax._src.config")
+    if not hasattr(config, "jax_pallas_use_mosaic_gpu"):
+        config.jax_pallas_use_mosaic_gpu = _Off()
 
 
 def pytest_configure(config) -> None:
