@@ -1,6 +1,7 @@
 """JAX's own Pallas kernels, called as they are, interpreted or compiled."""
 
 import importlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -54,7 +55,9 @@ def _case(*shapes, tolerance=1e-5, required=True, dtype=np.float32) -> Callable:
 
 
 def _module(name: str):
-    return importlib.import_module(f"{OPS}.{name}")
+    with warnings.catch_warnings():  # newer JAX means to move them to another package
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return importlib.import_module(f"{OPS}.{name}")
 
 
 def _without_argument(f: Callable) -> Callable:
