@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +36,7 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def _case(*shapes, tolerance=1e-5, required=True, dtype=np.float32) -> Callable:
+def _case(*shapes, tolerance=1e-5, required=True, dtype: Any = np.float32) -> Callable:
     """Add a call whose arguments are normal numbers of these shapes, or as given."""
 
     def add(run: Callable) -> Callable:
