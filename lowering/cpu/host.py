@@ -1,6 +1,7 @@
 """What code is generated for: a CPU's triple, name, features and vector width."""
 
 import ctypes
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,10 +51,14 @@ class Host:
 
 @cache
 def detect() -> Host:
-    """Return the CPU of this process."""
+    """Return the CPU of this process.
+
+    AMX is left out unless the environment has `TILEJAX_AMX=1`: its code is checked in
+    an interpreter of the tile instructions, and has not run on a CPU that has them.
+    """
     found = llvm.get_host_cpu_features()
     features = {name for name, on in found.items() if on}
-    if platform.system() == "Linux":
+    if platform.system() == "Linux" and os.environ.get("TILEJAX_AMX") == "1":
         features |= _amx(Path("/proc/cpuinfo"))
     return _host(llvm.get_process_triple(), llvm.get_host_cpu_name(), features)
 
