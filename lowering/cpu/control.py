@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING
 from tilejax.lowering.cpu.access import View, load, store
 from tilejax.lowering.cpu.tiles import Load, Scalar, Tile
 from tilejax.lowering.cpu.types import Elt, dtype_name
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.program import Op, Value
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(kind: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES[kind] = rule
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 @_rule("program_id")

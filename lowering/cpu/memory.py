@@ -11,6 +11,7 @@ from tilejax.lowering.cpu.strides import reshaped_strides
 from tilejax.lowering.cpu.tiles import Load, Scalar, Tile
 from tilejax.lowering.cpu.types import Elt, dtype_name
 from tilejax.lowering.cpu.write import best_lane
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.build import indexed_shape
 from tilejax.lowering.tile.program import Op, Span, Value
 
@@ -18,14 +19,7 @@ if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(kind: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES[kind] = rule
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def part(e: "Emitter", view: View, index: Sequence) -> View:

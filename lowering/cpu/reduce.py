@@ -19,20 +19,14 @@ from tilejax.lowering.cpu.types import (
     memory_type,
 )
 from tilejax.lowering.cpu.write import UNROLL, best_lane
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.program import Op
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(kind: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES[kind] = rule
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def _accumulator(name: str, dtype: str) -> str:

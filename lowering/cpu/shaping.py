@@ -20,20 +20,14 @@ from tilejax.lowering.cpu.tiles import (
     with_units,
 )
 from tilejax.lowering.cpu.types import constant, dtype_name
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.program import Op
 
 if TYPE_CHECKING:
     from tilejax.lowering.cpu.emit import Emitter
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(kind: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES[kind] = rule
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def part_of(view: View, pointer: str, shape, strides, limits=None) -> View:

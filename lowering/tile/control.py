@@ -6,18 +6,12 @@ import numpy as np
 
 from tilejax._jax import pallas
 from tilejax._jax.nested import scan_parts
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.build import Builder, everything
 from tilejax.lowering.tile.program import Ref, Value
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(*names: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def _alike(x) -> Value:

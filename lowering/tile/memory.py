@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilejax._jax import pallas
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.build import Builder, everything, indexed_shape
 from tilejax.lowering.tile.program import Ref, Value
 from tilejax.lowering.tile.through import (
@@ -19,14 +20,7 @@ from tilejax.lowering.tile.through import (
 )
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(*names: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def view_of(b: Builder, ref: Ref, found: Sequence[pallas.Transform]) -> Ref:

@@ -6,20 +6,14 @@ from collections.abc import Callable
 import numpy as np
 
 from tilejax._jax.nested import nested
+from tilejax.lowering.table import adding_to
 from tilejax.lowering.tile.build import Builder
 from tilejax.lowering.tile.operations import ELEMENTWISE
 from tilejax.lowering.tile.program import Value
 from tilejax.lowering.tile.through import reinterpreted, repacked
 
 RULES: dict[str, Callable] = {}
-
-
-def _rule(*names: str) -> Callable:
-    def add(rule: Callable) -> Callable:
-        RULES.update(dict.fromkeys(names, rule))
-        return rule
-
-    return add
+_rule = adding_to(RULES)
 
 
 def _out(eqn, at: int = 0):

@@ -140,16 +140,16 @@ def test_an_empty_setting_turns_the_cache_off(monkeypatch):
     assert cache.contents().folder is None
 
 
-def test_without_a_setting_the_users_cache_folder_is_taken(monkeypatch):
+def test_without_a_setting_the_users_cache_folder_is_taken(monkeypatch, tmp_path):
     monkeypatch.delenv("TILEJAX_CACHE_DIR")
     monkeypatch.setattr(cache.platform, "system", lambda: "Linux")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache.folder() == Path("/somewhere/tilejax/objects")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert cache.folder() == Path("/home/me/.cache/tilejax/objects")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / ".cache/tilejax/objects"
     monkeypatch.setattr(cache.platform, "system", lambda: "Darwin")
-    assert cache.folder() == Path("/home/me/Library/Caches/tilejax/objects")
+    assert cache.folder() == tmp_path / "Library/Caches/tilejax/objects"
 
 
 def test_the_least_recently_used_make_room(folder, monkeypatch):
