@@ -1,6 +1,7 @@
 """Where every test runs: on eight virtual CPU devices, seeded, without deadlines."""
 
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write tests/golden anew"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Workers of pytest-xdist each collect, and stop where their names differ: an
+    # object's address in a name would be seen only when two workers run.
+    addressed = [item.nodeid for item in items if re.search(r"\bat 0x", item.nodeid)]
+    if addressed:
+        raise pytest.UsageError(f"these tests' names change at each run: {addressed}")
 
 
 @pytest.fixture

@@ -48,7 +48,11 @@ def test_a_reference_may_return_arrays_of_numpy_and_lists():
     assert [y.shape for y in op(X)] == [(3,), (2, 3), ()]
 
 
-@pytest.mark.parametrize("returned", [None, 4, {}, {8: 1}, iter([8]), b"8"], ids=repr)
+@pytest.mark.parametrize(
+    "returned",
+    [None, 4, {}, {8: 1}, pytest.param(iter([8]), id="iterator"), b"8"],
+    ids=repr,
+)
 def test_a_config_space_that_is_no_list(returned):
     op = register(
         kernels={"tpu": lambda x, *, config: x},
