@@ -57,6 +57,7 @@ class Launch:
     - `checked`: steps may record a fault.
     - `sizes`: steps are told the grid's sizes.
     - `aliases`: pairs of an input and the output that shares its buffer.
+    - `is_seen`: whether it does more than compute its outputs, such as print.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Launch:
     checked: bool = False
     sizes: bool = False
     aliases: tuple[tuple[int, int], ...] = ()
+    is_seen: bool = False
 
     def __post_init__(self):
         assert len(self.grid) == len(self.parallel), "a word for each grid dimension"

@@ -63,5 +63,7 @@ def call(ctx: Any, nodes: Sequence[Any], target: str, launch: Launch) -> Sequenc
     """
     sizes = len(launch.dynamic)
     aliases = {sizes + i: o for i, o in launch.aliases} or None
-    rule = jax.ffi.ffi_lowering(target, operand_output_aliases=aliases)
+    rule = jax.ffi.ffi_lowering(
+        target, operand_output_aliases=aliases, has_side_effect=launch.is_seen
+    )
     return rule(ctx, *nodes)

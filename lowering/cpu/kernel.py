@@ -106,6 +106,11 @@ def _launch(program: TileProgram) -> Launch:
         aliases=tuple(
             (o.alias, i) for i, o in enumerate(outputs) if o.alias is not None
         ),
+        is_seen=any(
+            op.kind == "print"
+            for block in blocks_within(program.body)
+            for op in block.ops
+        ),
     )
 
 

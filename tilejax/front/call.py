@@ -7,7 +7,7 @@ from typing import Any
 from jax.errors import JaxRuntimeError
 
 from tilejax._jax import naming
-from tilejax.front.faults import awaited, fault_of
+from tilejax.front.faults import awaited, fault_of, is_checked
 from tilejax.options import ASKED
 
 
@@ -25,7 +25,7 @@ class Calling:
         try:
             try:
                 found = self._compiled(*args, **kwargs)
-                return awaited(found) if "checked" in ASKED else found
+                return awaited(found) if "checked" in ASKED and is_checked() else found
             except (TypeError, ValueError, JaxRuntimeError) as error:
                 own = fault_of(error) or self._mistake(error, args, kwargs)
                 if own is None:

@@ -21,10 +21,14 @@ def fault_of(error: Exception) -> KernelFault | None:
     return KernelFault(found[0]) if found else None
 
 
+def is_checked() -> bool:
+    """Tell whether kernels that are lowered now check what they do."""
+    return current().checked == "full"
+
+
 def awaited(results):
-    """Return a call's results; when they are there, if its kernels are checked."""
-    if current().checked == "full":
-        leaves = jax.tree.leaves(results)
-        arrays = [x for x in leaves if isinstance(x, jax.Array) and not is_tracer(x)]
-        jax.block_until_ready(arrays)
+    """Return a call's results when they are there."""
+    leaves = jax.tree.leaves(results)
+    arrays = [x for x in leaves if isinstance(x, jax.Array) and not is_tracer(x)]
+    jax.block_until_ready(arrays)
     return results

@@ -4,8 +4,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from jax.errors import JaxRuntimeError
+
 from tilejax.errors import ParameterError
 from tilejax.front.counts import native_work
+from tilejax.front.faults import awaited, fault_of, is_checked
 from tilejax.front.tile import Tiled, recording
 from tilejax.ir import as_text
 from tilejax.lowering.cpu.rule import kernel_text
@@ -64,6 +67,10 @@ class Traced(_Stage):
 class Lowered(_Stage):
     """A lowered function; `compile` is the next stage."""
 
+    def __init__(self, stage: Any, what: Callable[[], Tiled]):
+        super().__init__(stage, what)
+        self._is_checked = is_checked()
+
     def as_text(self, dialect: str | None = None, **options) -> str:
         """Return the program as text.
 
@@ -89,15 +96,32 @@ class Lowered(_Stage):
 
     def compile(self, *args, **options) -> "Compiled":
         """Compile, as `jax.stages.Lowered.compile`."""
-        return Compiled(self._stage.compile(*args, **options), self._what)
+        stage = self._stage.compile(*args, **options)
+        return Compiled(stage, self._what, self._is_checked)
 
 
 class Compiled(_Stage):
     """A compiled function, to be called."""
 
+    def __init__(self, stage: Any, what: Callable[[], Tiled], is_checked: bool):
+        super().__init__(stage, what)
+        self._is_checked = is_checked
+
     def __call__(self, *args, **kwargs):
-        """Run it, as `jax.stages.Compiled`."""
-        return self._stage(*args, **kwargs)
+        """Run it, as `jax.stages.Compiled`.
+
+        **Raises:** `KernelFault` if it was lowered under `tilejax.checked()` and one of
+        its kernels does what it may not.
+        """
+        if not self._is_checked:
+            return self._stage(*args, **kwargs)
+        try:
+            return awaited(self._stage(*args, **kwargs))
+        except (ValueError, JaxRuntimeError) as error:
+            fault = fault_of(error)
+            if fault is None:
+                raise
+            raise fault from None
 
 
 def last_of(run: Callable[[], Any]) -> Tiled:

@@ -66,6 +66,15 @@ def test_filter_jit_raises_as_jit_does():
         tilejax.filter_jit(read_past(17))(X)
 
 
+def test_what_was_compiled_ahead_raises_wherever_it_is_called():
+    with tilejax.checked():
+        compiled = tilejax.jit(read_past(17)).lower(X).compile()
+    with pytest.raises(KernelFault, match="index 32 "):
+        compiled(X)
+    with pytest.raises(TypeError, match="types differ"):
+        compiled(X.astype(np.int32))
+
+
 def test_a_call_after_a_fault_is_clean():
     run, good = tilejax.jit(read_past(17)), np.arange(64, dtype=np.float32)
     with tilejax.checked():

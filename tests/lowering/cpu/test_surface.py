@@ -121,8 +121,11 @@ def test_values_are_printed_in_the_places_of_the_format(capsys):
         out_specs=block,
     )
     with tilejax.native_pallas():
-        jax.block_until_ready(jax.jit(call)(jnp.array([4, 5], jnp.int32)))
+        run = jax.jit(call)
+        jax.block_until_ready(run(jnp.array([4, 5], jnp.int32)))
+        text = run.lower(jnp.array([4, 5], jnp.int32)).as_text()
     assert capsys.readouterr().out == "step\nx 4 of [4 5]\nstep 0\n"
+    assert "has_side_effect = true" in text
 
 
 def test_a_padded_block_reads_and_writes_what_is_inside():
