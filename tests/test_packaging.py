@@ -1,10 +1,12 @@
 """What is built and installed is what lies in the tree, under one name."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -114,3 +116,10 @@ def test_a_linked_folder_under_its_bare_name_is_refused(name):
     assert done.returncode == 1
     assert f"ImportError: this folder was imported as '{name}'" in done.stderr
     assert f"import it as 'tilejax.{name}'" in done.stderr
+
+
+def test_the_oldest_llvmlite_is_tested_too():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (spec,) = [d for d in declared["project"]["dependencies"] if "llvmlite" in d]
+    oldest = re.search(r">=([\d.]+)", spec)
+    assert oldest and f"'llvmlite=={oldest[1]}.*'" in (ROOT / ".ci/run").read_text()
