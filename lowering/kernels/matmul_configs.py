@@ -23,6 +23,10 @@ _M = (16, 32, 64, 128, 256, 512, 1024)
 _N = (16, 32, 64, 128, 256, 512, 1024)
 _K = (16, 32, 64, 128, 256, 512, 1024, 2048)
 
+# A CPU packs so much of the second operand at once; the rest of a block stays where it
+# is, in the array.
+_PACKED_BYTES = 2**19
+
 
 def matmul_configs(
     target: Target,
@@ -110,6 +114,7 @@ def matmul_backward_configs(
                 max(three, key=lambda tiling: tiling.steps),
                 cost=three[0].cost + three[1].cost + three[2].cost,
                 steps=sum(tiling.steps for tiling in three),
+                cached=sum(tiling.cached for tiling in three),
                 calls=3,
             )
         )
@@ -130,8 +135,16 @@ def _legal(
     )
     for tile in itertools.product(*sizes):
         config = MatmulConfig(*tile)
-        if matmul_bytes(config, plan, dtypes, *extras) <= room(target):
+        if _fits(config, target, plan, dtypes, extras):
             yield config
+
+
+def _fits(config: MatmulConfig, target: Target, plan: Plan, dtypes, extras) -> bool:
+    if target.kind != "cpu":
+        return matmul_bytes(config, plan, dtypes, *extras) <= room(target)
+    packed = block_bytes((config.k, config.n), dtypes[1])
+    sums = block_bytes((config.m, config.n), plan.sum_dtype)
+    return sums + min(packed, _PACKED_BYTES) <= (target.block_bytes or room(target))
 
 
 def _tiling(config, target, plan: Plan, sizes, dtypes, params, beside: Cost) -> Tiling:

@@ -113,7 +113,17 @@ def matmul_tiling(
         steps=batch * moved.steps,
         blocks=batch * math.ceil(m / tile[0]) * math.ceil(n / tile[1]),
         efficiency=tiled_efficiency(sizes, tile, target, dtype),
+        cached=batch * moved.steps * _repacked(tile, itemsizes),
     )
+
+
+def _repacked(tile: tuple[int, int, int], itemsizes: tuple[float, float, float]):
+    """Bytes of a step: operands copied to another order, sums loaded and stored."""
+    m, n, k = tile
+    return 2 * (m * k * itemsizes[0] + k * n * itemsizes[1] + m * n * _SUM_BYTES)
+
+
+_SUM_BYTES = 4
 
 
 def matmul_seconds(

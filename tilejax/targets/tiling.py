@@ -27,6 +27,9 @@ class Tiling:
     - `calls`: How many kernels run one after another.
     - `code`: Under what name the target's `code` has a share of this kernel, as
       "matmul.forward.float32"; nothing for what is no call of a kernel of ours.
+    - `cached`: Bytes that its steps move within caches before they compute, of packed
+      operands and running sums. They count where the target's `code` knows at what
+      rate.
 
     **Raises:**
 
@@ -46,6 +49,7 @@ class Tiling:
     efficiency: float = 1.0
     calls: int = 1
     code: str = ""
+    cached: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the amounts."""
@@ -99,7 +103,14 @@ class Tiling:
         if not self.code:
             return found + again
         share = full.reached(f"kernel.{self.code}")
-        return found / share + again + self.calls * call_seconds(full)
+        calls = self.calls * call_seconds(full)
+        return found / share + again + calls + self._cached_seconds(full)
+
+    def _cached_seconds(self, target: Target) -> float:
+        rate = target.code.get("kernel.cached_bytes_per_second")
+        if rate is None:
+            return 0.0
+        return self.cached / (rate * min(self.blocks, target.cores or 1))
 
 
 def call_seconds(target: Target) -> float:
