@@ -28,6 +28,8 @@ class View:
     - `limits`: along each dimension the first index that is outside of the array, where
       a block may pass the array's end; None where none can be outside.
     - `padded`: whether a vector that starts inside a row may be read and written whole.
+    - `streamed`: whether whole vectors are written past the caches; each must then be
+      aligned to its own size.
     """
 
     pointer: str
@@ -37,6 +39,7 @@ class View:
     storage: int
     limits: tuple[Index | None, ...]
     padded: bool = False
+    streamed: bool = False
 
     @property
     def is_ragged(self) -> bool:
@@ -202,7 +205,7 @@ def store(
     if not any(lane for _, lane in places):
         _store_one(n, view.dtype, address, e, mask)
     elif stride == 1:
-        _store_row(n, view.dtype, address, e, mask)
+        _store_row(n, view, address, e, mask)
     else:
         scatter(n, view.dtype, _spread(n, view.dtype, address, stride), e, mask)
 
@@ -217,10 +220,16 @@ def _store_one(n, dtype: str, address: str, e: Elt, mask) -> None:
     n.do(f"store {value.type} {value.text}, ptr {address}, align {itemsize(dtype)}")
 
 
-def _store_row(n, dtype: str, address: str, e: Elt, mask) -> None:
-    ty, align = memory_type(dtype), itemsize(dtype)
+def _store_row(n, view: View, address: str, e: Elt, mask) -> None:
+    ty, align = memory_type(view.dtype), itemsize(view.dtype)
     whole = f"<{n.lanes} x {ty}>"
     value = n.vector(_to_memory(n, e))
+    if mask is None and view.streamed:
+        if ty in ("half", "bfloat"):
+            whole, value = _as_integers(n, ty, value)
+        past = n.function.module.past_caches()
+        n.do(f"store {whole} {value}, ptr {address}, align {n.lanes * align}, {past}")
+        return
     if mask is None:
         n.do(f"store {whole} {value}, ptr {address}, align {align}")
         return
@@ -232,6 +241,17 @@ def _store_row(n, dtype: str, address: str, e: Elt, mask) -> None:
         f"call void {name}({whole} {value}, ptr {address}, i32 {align}, "
         f"<{n.lanes} x i1> {n.vector(mask)})"
     )
+
+
+def _as_integers(n: Nest, ty: str, value: str) -> tuple[str, str]:
+    """The type and bits of 16-bit floats, which LLVM cannot write past the caches.
+
+    It would undo a mere cast, so they are combined with zeros that it does not know.
+    """
+    whole = f"<{n.lanes} x i16>"
+    zeros = n.function.unknown_zeros(whole)
+    bits = n.emit(f"bitcast <{n.lanes} x {ty}> {value} to {whole}", value)
+    return whole, n.emit(f"or {whole} {bits}, {zeros}", bits)
 
 
 def scatter(n: Nest, dtype: str, addresses: str, e: Elt, mask: Elt | None) -> None:

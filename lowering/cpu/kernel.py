@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tilejax.errors import UnsupportedKernel
-from tilejax.lowering.cpu.access import store
+from tilejax.lowering.cpu.access import View, store
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.blocks import Block, whole
 from tilejax.lowering.cpu.checked import Checks
@@ -16,6 +16,7 @@ from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.memory import scratch
 from tilejax.lowering.cpu.module import Function, Module
 from tilejax.lowering.cpu.plan import plan
+from tilejax.lowering.cpu.streaming import is_streamed
 from tilejax.lowering.cpu.types import TYPES, Elt, dtype_name, itemsize
 from tilejax.lowering.tile.program import Operand, Ref, TileProgram, blocks_within
 
@@ -49,7 +50,7 @@ def build(
     for operand, pointer in operands:
         e.bind(operand.ref, whole(operand, pointer, storage))
     blocks = [
-        Block(e, operand, whole(operand, pointer, storage))
+        Block(e, operand, _array(program, operand, pointer, storage))
         for operand, pointer in operands
         if operand.index_map is not None
     ]
@@ -65,10 +66,23 @@ def build(
         block.leave()
     if e.checks is not None:
         e.checks.end()
+    _await_stores(f)
     f.finish()
     launch = replace(launch, arena_bytes=arena.peak, uses_amx=module.uses_amx)
     add_driver(module, launch)
     return module, launch
+
+
+def _array(program: TileProgram, operand: Operand, pointer: str, storage) -> View:
+    streamed = is_streamed(program, operand)
+    return replace(whole(operand, pointer, storage), streamed=streamed)
+
+
+def _await_stores(f: Function) -> None:
+    """Whoever is told that the step is done must see what went past the caches."""
+    if f.module.streams and f.module.host.is_x86:
+        f.module.declare("declare void @llvm.x86.sse.sfence()")
+        f.line("call void @llvm.x86.sse.sfence()")
 
 
 def _check_dtypes(program: TileProgram) -> None:

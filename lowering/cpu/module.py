@@ -20,6 +20,7 @@ class Module:
         self.globals: dict[str, str] = {}
         self.functions: dict[str, str] = {}
         self.uses_amx = False
+        self.streams = False
 
     def declare(self, text: str) -> None:
         """Add a declaration, `declare T @f(...)`, unless it is there."""
@@ -29,6 +30,11 @@ class Module:
         """Return the name of 64 zero bytes, where masked-off loads may go."""
         self.globals["@zeros"] = "internal global [64 x i8] zeroinitializer, align 64"
         return "@zeros"
+
+    def past_caches(self) -> str:
+        """Return what to add to a store that need not stay in a cache."""
+        self.streams = True
+        return "!nontemporal !0"
 
     def constant(self, data: bytes) -> str:
         """Return the name of constant bytes, aligned for vectors."""
@@ -43,7 +49,9 @@ class Module:
     def text(self) -> str:
         """Return the whole module."""
         data = [f"{name} = {value}" for name, value in self.globals.items()]
-        return "\n".join([*sorted(self.declarations), *data, *self.functions.values()])
+        notes = ["!0 = !{i32 1}"] if self.streams else []
+        functions = self.functions.values()
+        return "\n".join([*sorted(self.declarations), *data, *functions, *notes])
 
 
 class Function:
@@ -59,6 +67,7 @@ class Function:
         self.module, self.header = module, header
         self.lines: list[str] = []
         self.entry: list[str] = []
+        self._zeros: dict[str, str] = {}
         self._names = 0
         self._labels = 0
 
@@ -81,6 +90,13 @@ class Function:
     def alloca(self, ty: str) -> str:
         """Reserve a variable on the stack; LLVM keeps it in a register if it can."""
         return self.at_entry(f"alloca {ty}, align 64")
+
+    def unknown_zeros(self, ty: str) -> str:
+        """Return zeros of at most 64 bytes that LLVM cannot compute with."""
+        if ty not in self._zeros:
+            right = f"load volatile {ty}, ptr {self.module.zeros()}, align 64"
+            self._zeros[ty] = self.at_entry(right)
+        return self._zeros[ty]
 
     def line(self, text: str) -> None:
         """Append one line."""

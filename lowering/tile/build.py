@@ -6,7 +6,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from tilejax.errors import UnsupportedKernel
+from tilejax.lowering.tile.operations import ELEMENTWISE, SHAPED
 from tilejax.lowering.tile.program import Block, Op, Ref, Span, Value
+
+_PURE = ELEMENTWISE | SHAPED.keys() | {"reduce", "program_id", "num_programs"}
+"""What gives the same whenever it gets the same."""
 
 
 class Builder:
@@ -28,6 +32,7 @@ class Builder:
         self.platform = "cpu"
         self.ops: list[Op] = []
         self.constants: dict[Value, np.ndarray] = {}
+        self._known: dict[tuple, Value] = {}
         self.line = ""
 
     def walk(self, program, inputs: Sequence, constants: Sequence = ()) -> list:
@@ -55,8 +60,18 @@ class Builder:
         return op
 
     def value(self, kind: str, inputs: Sequence, shape, dtype, **params) -> Value:
-        """Append an operation of one result, and return that."""
+        """Return the result of an operation, which is appended if it is new.
+
+        What a body computes again that is computed outside of it is new: a value that
+        bodies share takes memory.
+        """
         out = Value(tuple(shape), np.dtype(dtype))
+        if kind in _PURE:
+            told = tuple((name, _hashable(params[name])) for name in sorted(params))
+            key = (kind, *inputs, out.shape, out.dtype, told)
+            found = self._known.setdefault(key, out)
+            if found is not out:
+                return found
         self.add(kind, inputs, [out], **params)
         return out
 
@@ -119,12 +134,18 @@ class Builder:
 
         **Returns:** the body; its results are for the caller to set.
         """
-        outer, block = self.ops, Block(tuple(inputs), [])
-        self.ops = block.ops
+        outer, block = (self.ops, self._known), Block(tuple(inputs), [])
+        self.ops, self._known = block.ops, {}
         try:
             yield block
         finally:
-            self.ops = outer
+            self.ops, self._known = outer
+
+
+def _hashable(param):
+    if isinstance(param, np.ndarray | np.generic):
+        return param.shape, param.dtype, param.tobytes()
+    return tuple(map(_hashable, param)) if isinstance(param, list | tuple) else param
 
 
 def _values_of(index: Sequence) -> list[Value]:

@@ -7,8 +7,8 @@ AMX), JAX 0.10.2; products of 512, rows of 1024 and 8192, attention of 512 and 1
 positions with heads of 64, convolutions of 3 x 3 over 28 x 28 x 64, arrays in the
 caches. A share above 1 says that the model, the same for both, is too slow for one of
 them. A call takes 2 to 20 us where it wakes other threads. Products of float32 by
-themselves come out at 1.01 to 1.04, but within the training step of `tilejax demo`, on two
-cores, XLA's take so much longer that the step takes 1.4 times as long with them.
+themselves come out at 1.01 to 1.04, but within the training step of `tilejax demo`, on
+two cores, XLA's take so much longer that the step takes 1.4 times as long with them.
 """
 
 CODE: dict[str, float] = {
