@@ -23,6 +23,11 @@ _M = (16, 32, 64, 128, 256, 512, 1024)
 _N = (16, 32, 64, 128, 256, 512, 1024)
 _K = (16, 32, 64, 128, 256, 512, 1024, 2048)
 
+# Of a product with so few rows or columns a CPU reads the other operand once, and
+# faster the longer its rows are read in one go.
+_FEW = 4
+_LONG = 8192
+
 # A CPU packs so much of the second operand at once; the rest of a block stays where it
 # is, in the array.
 _PACKED_BYTES = 2**19
@@ -131,12 +136,21 @@ def _legal(
     sizes = (
         _aligned(plan.m, worth_packing(target, _M, 32), columns if m_is_lane else rows),
         _aligned(plan.n, worth_packing(target, _N, 64), columns),
-        _aligned(plan.k, worth_packing(target, _K, 128), columns),
+        _aligned(plan.k, _lengths(target, plan), columns),
     )
     for tile in itertools.product(*sizes):
         config = MatmulConfig(*tile)
         if _fits(config, target, plan, dtypes, extras):
             yield config
+
+
+def _lengths(target: Target, plan: Plan) -> list[int]:
+    is_thin = (plan.n <= _FEW and not plan.transpose_a) or (
+        plan.m <= _FEW and plan.transpose_b
+    )
+    return (
+        [_LONG] if target.kind == "cpu" and is_thin else worth_packing(target, _K, 128)
+    )
 
 
 def _fits(config: MatmulConfig, target: Target, plan: Plan, dtypes, extras) -> bool:
