@@ -18,11 +18,12 @@ from tilejax.lowering.cpu import (
 from tilejax.lowering.cpu.access import View
 from tilejax.lowering.cpu.arena import Arena
 from tilejax.lowering.cpu.checked import Checks
+from tilejax.lowering.cpu.edges import Inside
 from tilejax.lowering.cpu.elementwise import OPS
 from tilejax.lowering.cpu.module import Function
 from tilejax.lowering.cpu.nest import Nest
 from tilejax.lowering.cpu.plan import Plan
-from tilejax.lowering.cpu.tiles import Load, Mapped, Scalar, Tile
+from tilejax.lowering.cpu.tiles import Load, Mapped, Scalar, Stretched, Tile
 from tilejax.lowering.cpu.types import Elt, dtype_name
 from tilejax.lowering.cpu.write import Writer
 from tilejax.lowering.tile.program import Block, Op, Ref, Value
@@ -51,7 +52,8 @@ class Emitter(Writer):
     - `ids`: the place in the grid, an i32 a dimension.
     - `sizes`: the grid's sizes, an i32 a dimension.
 
-    `is_shared` says whether other steps may run at the same time.
+    `is_shared` says whether other steps may run at the same time, `inside` what
+    comparisons are known to hold.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Emitter(Writer):
         self.line = ""
         self.is_shared = False
         self.checks: Checks | None = None
+        self.inside: Inside | None = None
         self._tiles: dict[Value, Tile] = {}
         self._views: dict[Ref, View] = {}
 
@@ -135,6 +138,11 @@ class Emitter(Writer):
     def _elementwise(self, op: Op) -> Tile:
         (out,) = op.outputs
         args = [self.tile(x) for x in op.inputs]
+        if self.inside is not None and out.shape:
+            if self.inside.is_true(op):
+                return Stretched(Scalar(Elt("true", "bool")), (), out.shape)
+            if op.kind == "select_n" and len(args) == 3 and _is_true(args[0]):
+                return args[2]
         rule, dtype = OPS[op.kind].rule, dtype_name(out.dtype)
         tile = Mapped(rule, op.params, args, out.shape, dtype)
         return tile if out.shape else self.number(tile)
@@ -159,6 +167,12 @@ class Emitter(Writer):
         """Return the element of a scalar."""
         tile = self.tile(value)
         return self.straight(lambda n: tile.at(n, ()))
+
+
+def _is_true(tile: Tile) -> bool:
+    while isinstance(tile, Stretched):
+        (tile,) = tile.args
+    return isinstance(tile, Scalar) and tile.element.text == "true"
 
 
 def straight(function: Function, emit: Callable):

@@ -11,6 +11,7 @@ from tilejax.lowering.cpu.blocks import Block, whole
 from tilejax.lowering.cpu.checked import Checks
 from tilejax.lowering.cpu.checked_owners import checked_launch
 from tilejax.lowering.cpu.driver import Launch, add_driver, step_header
+from tilejax.lowering.cpu.edges import run_in_two
 from tilejax.lowering.cpu.emit import Emitter
 from tilejax.lowering.cpu.host import Host
 from tilejax.lowering.cpu.memory import scratch
@@ -61,7 +62,8 @@ def build(
     _clear_semaphores(e, program)
     if e.checks is not None:
         e.checks.clear_scratch()
-    e.run(program.body)
+    if not run_in_two(e, program, blocks):
+        e.run(program.body)
     for block in blocks:
         block.leave()
     if e.checks is not None:
