@@ -14,6 +14,7 @@ from tilejax import targets
 from tilejax._jax import jaxprs, naming
 from tilejax.lowering import tpu as tpu  # which registers its kernels
 from tilejax.lowering.cpu import kernels as kernels  # and the same for the CPU
+from tilejax.lowering.modelled import modelled
 from tilejax.options import current as options_in_force
 from tilejax.passes import pipeline
 from tilejax.passes.place import placing
@@ -202,8 +203,12 @@ def _tile(before, plan: Plan, name: str) -> Tiled:
     wish = options_in_force()
     if wish.target is not None:
         targets.get(wish.target)  # which raises where there is none
-    fast = wish.fast_math
-    after, records = pipeline.run(before, passes, fast_math=fast)
+    after, records = pipeline.run(
+        before,
+        passes,
+        fast_math=wish.fast_math,
+        seconds=modelled(plan.target or wish.target),
+    )
     if plan.target is not None:
         after = placing(plan.target)(after)
     made = Tiled(name, before, after, records)
