@@ -29,6 +29,18 @@ _REDUCTIONS = frozenset(
 )
 
 
+_MOVES = frozenset("convert_element_type select_n copy is_finite real imag".split())
+
+
+def is_elementwise(name: str) -> bool:
+    """Say whether a primitive computes each element from those at the same place.
+
+    >>> is_elementwise("exp"), is_elementwise("reduce_sum")
+    (True, False)
+    """
+    return name in _TRANSCENDENTAL or name in _ARITHMETIC or name in _MOVES
+
+
 def size(aval) -> int:
     """Return the number of elements of a type; 0 for what is no array."""
     return math.prod(getattr(aval, "shape", ())) if hasattr(aval, "shape") else 0

@@ -15,6 +15,7 @@ from tilejax.passes.fold import fold_constants
 from tilejax.passes.fuse import fuse_epilogues
 from tilejax.passes.gain import Seconds
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.layout import settle_layouts
 from tilejax.passes.native_pallas import compile_pallas
 from tilejax.passes.raise_attention import raise_attention
 from tilejax.passes.raise_lax import raise_lax
@@ -34,6 +35,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("raise_softmax", raise_softmax),
     ("raise_attention", raise_attention),
     ("raise_lax", raise_lax),
+    ("layout", settle_layouts),
     ("fuse", fuse_epilogues),
     ("native_pallas", compile_pallas),
     ("dce", drop_dead),

@@ -20,6 +20,7 @@ from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.record import collecting
 from tilejax.passes.simplify import simplify
 from tilejax.passes.uses import Uses
 from tilejax.primitives.activations import ACTIVATIONS
@@ -98,9 +99,11 @@ def _spellings(dtype: str, fast_math: bool) -> tuple[tuple[str, _Spelling], ...]
 
 def _spelling(fun: Callable, dtype: str, fast_math: bool) -> _Spelling:
     program, _ = trace(fun, jax.ShapeDtypeStruct((3,), dtype))
-    for _ in range(2):
-        program = simplify(fold_constants(inline_calls(program)), fast_math=fast_math)
-        program = drop_dead(merge_common(program))
+    with collecting():  # what is said of it is no news of the user's program
+        for _ in range(2):
+            program = fold_constants(inline_calls(program))
+            program = simplify(program, fast_math=fast_math)
+            program = drop_dead(merge_common(program))
     (z,) = program.invars
     first = {eqn.primitive.name for eqn in program.eqns if z in eqn.invars}
     return _Spelling(program, frozenset(first))
@@ -175,4 +178,6 @@ def _slope_text(fun: Callable, shape: tuple[int, ...], dtype) -> str:
     with neutral_mesh():
         value, _ = trace(fun, aval)
         slope, _ = trace(lambda x, t: jax.jvp(fun, (x,), (t,)), aval, aval)
-    return "\n".join(as_text(drop_dead(inline_calls(p))) for p in (value, slope))
+    with collecting():
+        programs = [drop_dead(inline_calls(p)) for p in (value, slope)]
+    return "\n".join(map(as_text, programs))
