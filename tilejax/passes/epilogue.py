@@ -96,7 +96,9 @@ class Finder:
             return False
         floating = jnp.issubdtype(z.aval.dtype, jnp.floating)
         if floating and found.stage <= 2 and found.activation is None:
-            activation = activation_of(z, self._uses, fast_math=fast_math)
+            activation = activation_of(
+                z, self._definitions, self._uses, fast_math=fast_math
+            )
             if activation is not None:
                 self._computed(found, activation.name not in _EXACT)
                 found.activation, found.stage = activation.name, 3

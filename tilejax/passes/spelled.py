@@ -21,6 +21,7 @@ from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
 from tilejax.passes.inline import inline_calls
 from tilejax.passes.record import collecting
+from tilejax.passes.rules import Definitions
 from tilejax.passes.simplify import simplify
 from tilejax.passes.uses import Uses
 from tilejax.primitives.activations import ACTIVATIONS
@@ -64,13 +65,15 @@ class Activation:
     result: Atom
 
 
-def activation_of(z: Atom, uses: Uses, *, fast_math: bool) -> Activation | None:
+def activation_of(
+    z: Atom, definitions: Definitions, uses: Uses, *, fast_math: bool
+) -> Activation | None:
     """Return the activation that is all that a value is used for, if it is one.
 
     **Arguments:**
 
     - `z`: floating; the value.
-    - `uses`: who reads what in the body.
+    - `definitions`, `uses`: who makes and who reads what in the body.
     - `fast_math`: also take what is rounded otherwise.
     """
     readers = uses.of(z)
@@ -79,7 +82,7 @@ def activation_of(z: Atom, uses: Uses, *, fast_math: bool) -> Activation | None:
     kinds = {eqn.primitive.name for eqn in readers}
     for name, spelling in _spellings(str(z.aval.dtype), fast_math):
         if kinds <= spelling.first:
-            found = _matched(name, spelling, z, uses)
+            found = _Match(definitions, uses).find(name, spelling.program, z)
             if found is not None:
                 return found
     return None
@@ -109,52 +112,57 @@ def _spelling(fun: Callable, dtype: str, fast_math: bool) -> _Spelling:
     return _Spelling(program, frozenset(first))
 
 
-def _matched(name: str, spelling: _Spelling, z: Atom, uses: Uses) -> Activation | None:
-    program = spelling.program
-    known: dict[Atom, Atom] = {program.invars[0]: z}
-    eqns: list[Eqn] = []
-    for wanted in program.eqns:
-        found = next(_candidates(wanted, known, uses), None)
-        if found is None:
-            return None
-        eqns.append(found)
-        known[wanted.outvars[0]] = found.outvars[0]
-    inside = {id(eqn) for eqn in eqns}
-    result = known[program.outvars[0]]
-    for v in known.values():
-        escapes = uses.is_output(v) or any(id(e) not in inside for e in uses.of(v))
-        if v is not result and escapes:
-            return None
-    return Activation(name, tuple(eqns), result)
+class _Match:
+    """Find the equations of a spelling, one after the other."""
 
+    def __init__(self, definitions: Definitions, uses: Uses):
+        self._definitions, self._uses = definitions, uses
+        self._known: dict[Atom, Atom] = {}
 
-def _candidates(wanted: Eqn, known: dict, uses: Uses) -> Iterator[Eqn]:
-    """The equations that do with the values found so far what is wanted."""
-    source = next(v for v in wanted.invars if not is_literal(v))
-    for eqn in uses.of(known[source]):
-        if eqn.primitive is wanted.primitive and _same_operands(wanted, eqn, known):
-            yield eqn
+    def find(self, name: str, spelling: Program, z: Atom) -> Activation | None:
+        """Return the activation that is made of `z` alone."""
+        self._known[spelling.invars[0]] = z
+        eqns: list[Eqn] = []
+        for wanted in spelling.eqns:
+            found = next(self._candidates(wanted), None)
+            if found is None:
+                return None
+            eqns.append(found)
+            self._known[wanted.outvars[0]] = found.outvars[0]
+        inside = {id(eqn) for eqn in eqns}
+        result = self._known[spelling.outvars[0]]
+        for v in self._known.values():
+            readers = [id(eqn) for eqn in self._uses.of(v)]
+            if v is not result and (self._uses.is_output(v) or {*readers} - inside):
+                return None
+        return Activation(name, tuple(eqns), result)
 
+    def _candidates(self, wanted: Eqn) -> Iterator[Eqn]:
+        """The equations that do with the values found so far what is wanted."""
+        source = next(v for v in wanted.invars if not is_literal(v))
+        for eqn in self._uses.of(self._known[source]):
+            if eqn.primitive is wanted.primitive and self._same_operands(wanted, eqn):
+                yield eqn
 
-def _same_operands(wanted: Eqn, eqn: Eqn, known: dict) -> bool:
-    if wanted.primitive.name == "custom_jvp_call":
-        return eqn.invars == [known[wanted.invars[0]]] and _is_relu(eqn)
-    if {**wanted.params} != {**eqn.params}:
-        return False
-    orders = [eqn.invars]
-    if wanted.primitive.name in _COMMUTE:
-        orders.append(eqn.invars[::-1])
-    return any(
-        all(_same(w, v, known) for w, v in zip(wanted.invars, order, strict=True))
-        for order in orders
-    )
+    def _same_operands(self, wanted: Eqn, eqn: Eqn) -> bool:
+        if wanted.primitive.name == "custom_jvp_call":
+            return eqn.invars == [self._known[wanted.invars[0]]] and _is_relu(eqn)
+        if {**wanted.params} != {**eqn.params}:
+            return False
+        orders = [eqn.invars]
+        if wanted.primitive.name in _COMMUTE:
+            orders.append(eqn.invars[::-1])
+        return any(all(map(self._same, wanted.invars, order)) for order in orders)
 
-
-def _same(wanted: Atom, atom: Atom, known: dict) -> bool:
-    if is_literal(wanted) or is_literal(atom):
-        both = is_literal(wanted) and is_literal(atom)
-        return both and literal_value(wanted).tobytes() == literal_value(atom).tobytes()
-    return known[wanted] is atom
+    def _same(self, wanted: Atom, atom: Atom) -> bool:
+        if not is_literal(wanted):
+            return self._known[wanted] is atom
+        # over manual axes a number varies before it meets what does
+        while (made := self._definitions.of(atom, "pvary")) is not None:
+            atom = made.invars[0]
+        if not is_literal(atom):
+            return False
+        return literal_value(wanted).tobytes() == literal_value(atom).tobytes()
 
 
 def _is_relu(eqn: Eqn) -> bool:

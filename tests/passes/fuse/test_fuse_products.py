@@ -77,6 +77,7 @@ FUSED = {
         lambda a, b, c, r: (a @ b).reshape(2, 3, 4) + c + r.reshape(2, 3, 4),
         "br",
     ),
+    "a transpose before the bias": (lambda a, b, c, r: (a @ b).T + a[:, 0], "b"),
     "a vector": (lambda a, b, c, r: jax.nn.relu(a[0] @ b + c), "b relu"),
     "three dimensions": (lambda a, b, c, r: a.reshape(2, 3, 5) @ b + c, "b"),
 }
@@ -129,7 +130,6 @@ NEAR = {
         lambda a, b, c, r: (lambda x: 0.5 * x * (1 + lax.erf(x / np.sqrt(2.0))))(a @ b),
         "",
     ),
-    "a transpose before the bias": (lambda a, b, c, r: (a @ b).T + a[:, 0], ""),
     "a reshape of the columns": (
         lambda a, b, c, r: (a @ b).reshape(6, 2, 2) + c[:2],
         "",
@@ -170,8 +170,10 @@ def test_one_rounding_in_a_narrow_type_is_the_same_and_two_are_not():
     biased = half(lambda a, b, c, r: jax.nn.relu(a @ b + c))
     both = half(lambda a, b, c, r: a @ b + c + r)
     assert fused(biased, *OPERANDS) == ["b relu"]
-    got = tilejax.jit(biased)(*OPERANDS)
-    assert np.array_equal(got, jax.jit(biased)(*OPERANDS))
+    # XLA may leave out roundings of its own accord, here or there
+    strict = {"compiler_options": {"xla_allow_excess_precision": False}}
+    got = tilejax.jit(biased, **strict)(*OPERANDS)
+    assert np.array_equal(got, jax.jit(biased, **strict)(*OPERANDS))
     assert fused(both, *OPERANDS) == [""]
     assert fused(both, *OPERANDS, fast_math=True) == ["br"]
 
@@ -210,19 +212,14 @@ def test_the_slope_at_zero_is_that_of_the_spelling():
         assert np.array_equal(grad, np.full((2, 2), slope))
 
 
-def products(fn, *args):
-    names = [v.eqn.primitive.name for v in walk(trace(fn, *args)[0])]
-    return [name for name in names if "matmul" in name or name == "dot_general"]
-
-
 def test_what_is_fused_is_differentiated_without_a_product_more():
-    def loss(jit, a, b, c):
-        return (jit(lambda a, b, c: jax.nn.gelu(a @ b + c))(a, b, c) ** 2).sum()
+    def products(jit):
+        f = jit(lambda a, b, c: jax.nn.gelu(a @ b + c))
+        grad = jax.grad(lambda *x: (f(*x) ** 2).sum(), (0, 1, 2))
+        return jax.jit(grad).lower(A, B, BIAS).as_text().count("dot_general")
 
-    given = (A, B, BIAS)
-    got = products(jax.grad(lambda *x: loss(tilejax.jit, *x), (0, 1, 2)), *given)
-    want = products(jax.grad(lambda *x: loss(jax.jit, *x), (0, 1, 2)), *given)
-    assert len(got) == len(want) == 3
+    with tilejax.options(kernels="reference"):
+        assert products(tilejax.jit) == products(jax.jit) == 3
 
 
 def test_a_gradient_inside_keeps_the_sum_that_it_reads():
@@ -267,7 +264,8 @@ def test_what_the_model_says_is_slower_is_left():
 
 
 def test_explain_says_what_was_fused_and_what_it_gains():
-    args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((512, 256), (256, 512), 512)]
+    shapes = ((512, 256), (256, 512), (512,))
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
 
     def fn(a, b, c):
         return jax.nn.relu(a @ b + c)
@@ -297,7 +295,7 @@ def test_a_wrong_spelling_is_seen(monkeypatch):
 def test_fuse_is_golden(golden):
     def fn(a, b, c, r):
         z = (a @ b).reshape(2, 3, 4) + c
-        kept = a @ b * 2.0
+        kept = (a + 1.0) @ b * 2.0
         return jax.nn.gelu(z) + r.reshape(2, 3, 4), kept, jnp.tanh(kept)
 
     before, _ = run(trace(fn, *OPERANDS)[0], {"fuse": False})
