@@ -127,7 +127,7 @@ class Finder:
             return False
         if eqn.params.get("sharding") is not None:
             return False
-        if found.dtype is not None or found.parts:
+        if found.dtype is not None:
             found.out = dtype
         elif found.cast_in is None:
             found.cast_in = dtype

@@ -12,11 +12,16 @@ from tilejax.ir import count, verify
 from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
+from tilejax.passes.fold_norms import fold_norms
+from tilejax.passes.freeze import freeze_weights
 from tilejax.passes.fuse import fuse_epilogues
 from tilejax.passes.gain import Seconds
+from tilejax.passes.in_place import share_memory
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.join import join_products
 from tilejax.passes.layout import settle_layouts
 from tilejax.passes.native_pallas import compile_pallas
+from tilejax.passes.order import lower_peak
 from tilejax.passes.raise_attention import raise_attention
 from tilejax.passes.raise_lax import raise_lax
 from tilejax.passes.raise_softmax import raise_softmax
@@ -36,16 +41,24 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("raise_attention", raise_attention),
     ("raise_lax", raise_lax),
     ("layout", settle_layouts),
+    ("fold_norms", fold_norms),
     ("fuse", fuse_epilogues),
+    ("join", join_products),
+    ("freeze", freeze_weights),
     ("native_pallas", compile_pallas),
     ("dce", drop_dead),
+    ("in_place", share_memory),
+    ("order", lower_peak),
 )
 
 # What each of them is told beside the program.
 _TOLD = {
     "simplify": ("fast_math",),
     "raise_attention": ("fast_math",),
+    "fold_norms": ("fast_math",),
     "fuse": ("fast_math", "seconds"),
+    "join": ("seconds",),
+    "in_place": ("donated",),
 }
 
 # One pass makes work for another (a merge shows a select of equals), so the passes go
@@ -61,6 +74,7 @@ def run(
     *,
     fast_math: bool = False,
     seconds: Seconds | None = None,
+    donated: frozenset[int] = frozenset(),
 ) -> tuple[Program, list[PassRecord]]:
     """Run passes over a program until none of them changes it.
 
@@ -73,6 +87,7 @@ def run(
     - `fast_math`: Let passes use rules that hold for finite real numbers only.
     - `seconds`: A model of how long equations take, for the passes that ask what pays;
       without one they do all that is right.
+    - `donated`: Which inputs the caller gives away, by number.
 
     **Returns:**
 
@@ -90,7 +105,8 @@ def run(
     >>> [eqn.primitive.name for eqn in program.eqns]
     ['add', 'add']
     """
-    plan = _plan(passes, {"fast_math": fast_math, "seconds": seconds})
+    settings = {"fast_math": fast_math, "seconds": seconds, "donated": donated}
+    plan = _plan(passes, settings)
     records: list[PassRecord] = []
     repeated = sum(not step.is_once for step in plan)
     # How many passes have seen the program as it is now. The one that changed it last
@@ -130,7 +146,7 @@ def without(*names: str) -> dict[str, bool]:
 
 def check_choice(passes: Choice) -> None:
     """Raise `PassError` unless `run` can take the choice of passes."""
-    _plan(passes, dict.fromkeys(("fast_math", "seconds")))
+    _plan(passes, dict.fromkeys(("fast_math", "seconds", "donated")))
 
 
 @dataclass(frozen=True)

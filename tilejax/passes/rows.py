@@ -1,4 +1,4 @@
-"""Recognising an operand that is one vector along the last dimension, or a number."""
+"""Recognising an operand that is one vector along a dimension, or a number."""
 
 from dataclasses import dataclass
 
@@ -37,13 +37,16 @@ class Row:
         return x if x.ndim == 0 else jax.lax.reshape(x, ())
 
 
-def row_of(atom: Atom, shape: tuple[int, ...], definitions: Definitions) -> Row | None:
+def row_of(
+    atom: Atom, shape: tuple[int, ...], definitions: Definitions, along: int = -1
+) -> Row | None:
     """Say what an operand, used where the shape is `shape`, repeats.
 
     **Arguments:**
 
     - `atom`: of that shape, or with dimensions of one element in it; or a scalar.
-    - `shape`: with the dimension along which a vector may run last.
+    - `shape`: of the other operand.
+    - `along`: the dimension of `shape` along which a vector may run.
 
     **Returns:** the vector or number; None for an operand that differs along other
     dimensions.
@@ -54,24 +57,25 @@ def row_of(atom: Atom, shape: tuple[int, ...], definitions: Definitions) -> Row 
         return None
     # of which dimension of `shape` each dimension is; those of one element are of none
     places: list[int | None] = list(range(len(shape)))
-    found = _row(atom, places, len(shape) - 1)
+    along %= max(1, len(shape))
+    found = _row(atom, places, along)
     while (made := definitions.of(atom, *_STEPS)) is not None:
         inner = _before(made, places)
         if inner is None:
             break
         atom, places = made.invars[0], inner
-        found = _row(atom, places, len(shape) - 1) or found
+        found = _row(atom, places, along) or found
         if is_literal(atom):
             break
     return found
 
 
-def _row(atom: Atom, places: list[int | None], last: int) -> Row | None:
+def _row(atom: Atom, places: list[int | None], along: int) -> Row | None:
     sizes = zip(atom.aval.shape, places, strict=True)
     long = [place for size, place in sizes if size != 1]
     if not long:
         return Row(atom, True)
-    return Row(atom, False) if long == [last] else None
+    return Row(atom, False) if long == [along] else None
 
 
 def _before(made: Eqn, places: list[int | None]) -> list[int | None] | None:
