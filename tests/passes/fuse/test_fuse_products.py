@@ -285,6 +285,22 @@ def test_explain_says_what_was_fused_and_what_it_gains():
     assert kernel.source and f"test_fuse_products.py:{line}" in kernel.source
 
 
+def test_a_derivative_that_cannot_be_had_is_no_reason_to_fail():
+    @jax.custom_jvp
+    def positive(x):
+        return jnp.maximum(x, 0.0)
+
+    @positive.defjvp
+    def _(primals, tangents):
+        raise NotImplementedError("never differentiated")
+
+    def fn(a, b, c, r):
+        return positive(a @ b + c)
+
+    assert fused(fn, *OPERANDS) == ["b"]
+    check_same(fn, *OPERANDS, grad=False)
+
+
 def test_a_wrong_spelling_is_seen(monkeypatch):
     wrong = (("relu", lambda x: jnp.maximum(x, 0.1)),)
     monkeypatch.setattr(spelled, "_SAME", wrong)
