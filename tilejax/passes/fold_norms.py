@@ -75,14 +75,19 @@ class _Affine:
                 scale, shift = of(scale, x), of(shift, x)
             else:
                 shift = shift + x if what == "add" else shift - x
-        weights, at = arrays[1], _features(self.product)
-        spread = [length if d == at else 1 for d in range(weights.ndim)]
-        weights = weights * jnp.broadcast_to(scale, (length,)).reshape(spread)
+        weights = arrays[1]
+        weights = weights * _spread(scale, _features(self.product), weights.ndim)
         params = dict(self.product.params)
         primitive = self.product.primitive
         (z,) = primitive.bind(arrays[0], weights, *arrays[2:count], **params)
-        spread = [length if d == self.along else 1 for d in range(z.ndim)]
-        return [z + jnp.broadcast_to(shift, (length,)).reshape(spread)]
+        return [z + _spread(shift, self.along, z.ndim)]
+
+
+def _spread(row: jax.Array, along: int, rank: int) -> jax.Array:
+    """A vector along a dimension of so many; a number as it is."""
+    if not row.ndim:
+        return row
+    return row.reshape([row.shape[0] if d == along else 1 for d in range(rank)])
 
 
 def _features(product: Eqn) -> int:

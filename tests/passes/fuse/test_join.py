@@ -58,8 +58,6 @@ def test_other_weights_are_joined_on_one_device_and_cost_a_copy(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 1)
     count, said = joined(fn, X, *W)
     assert count == 3 and "left 3 products" in said  # one and a copy are no gain
-    count, said = joined(lambda *args: (*fn(*args), fn(X, W[0] * args[1].sum())), X, *W)
-    assert count == 5
     count, _ = joined(fn, X, *W, *W)
     assert count == 1
     check_same(fn, X, *W, *W)

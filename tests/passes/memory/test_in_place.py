@@ -35,8 +35,8 @@ def call(kernel, *xs, grid=(4,), ins=None, out=ROWS, shape=None, **options):
     )(*xs)
 
 
-def aliases(fn, *args, **options):
-    program = tilejax.jit(fn, **options).tile(*args).after
+def aliases(fn, *args, by_name=None, **options):
+    program = tilejax.jit(fn, **options).tile(*args, **(by_name or {})).after
     verify(program, name="the passes")
     return [
         tuple(eqn.params["input_output_aliases"])
@@ -67,9 +67,10 @@ def test_an_input_is_taken_only_if_it_is_given_away():
 
     assert aliases(named, X, X, donate_argnames="y") == [((1, 0),)]
     assert aliases(named, X, X, donate_argnums=(0, 1)) == [((0, 0),)]
-    assert aliases(named, X, y=X, donate_argnames="y") == [((1, 0),)]
-    pair = tilejax.jit(lambda xs: call(add, *xs), donate_argnums=-1)
-    assert pair.tile((X, X)).passes
+    assert aliases(named, X, by_name={"y": X}, donate_argnames="y") == [((1, 0),)]
+    assert aliases(named, X, by_name={"y": X}, donate_argnums=1) == [((1, 0),)]
+    assert aliases(named, X, by_name={"y": X}) == [()]
+    assert aliases(lambda xs: call(add, *xs), (X, X), donate_argnums=-1) == [((0, 0),)]
     given = jnp.array(X)
     got = tilejax.jit(fn, donate_argnums=0)(given)
     np.testing.assert_allclose(got, X * 2 + 1, rtol=1e-6)
