@@ -6,6 +6,7 @@ an element written. Moving, selecting and naming data is no operation.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -39,6 +40,16 @@ def is_elementwise(name: str) -> bool:
     (True, False)
     """
     return name in _TRANSCENDENTAL or name in _ARITHMETIC or name in _MOVES
+
+
+def is_sized(eqns: Iterable[Eqn]) -> bool:
+    """Say whether all sizes are numbers; exported programs may leave some open."""
+    return all(
+        isinstance(n, int)
+        for eqn in eqns
+        for v in (*eqn.invars, *eqn.outvars)
+        for n in getattr(v.aval, "shape", ())
+    )
 
 
 def size(aval) -> int:

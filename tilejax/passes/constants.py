@@ -6,6 +6,7 @@ import numpy as np
 
 from tilejax._jax.jaxprs import Atom, Eqn, Program, consts, is_literal, is_pure
 from tilejax._jax.values import compute, is_placed, known_constant, literal_value
+from tilejax.ir.work import is_sized
 from tilejax.passes.fold import FOLDED
 
 # The same numbers elsewhere: kept as they are, since who reads them may do without.
@@ -41,6 +42,8 @@ class Constants:
         if eqn.ctx.compute_type is not None or eqn.ctx.xla_metadata:
             return False
         read = _variables(eqn)
+        if not is_sized([eqn]):
+            return False
         if not read or not all(v in self._sizes for v in read):
             return False
         return not any(is_placed(v.aval) or v.aval.weak_type for v in eqn.outvars)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tilejax._jax.jaxprs import Atom, Eqn
+from tilejax.ir.work import is_sized
 
 # From equations, and those of their results that are needed, to modelled seconds.
 Seconds: TypeAlias = Callable[[Sequence[Eqn], Sequence[Atom]], float]
@@ -41,8 +42,11 @@ def gain_of(
     old: tuple[Sequence[Eqn], Sequence[Atom]],
     new: tuple[Sequence[Eqn], Sequence[Atom]],
 ) -> Gain | None:
-    """Compare equations and their needed results with others; None without a model."""
-    if seconds is None:
+    """Compare equations and their needed results with others.
+
+    None without a model, or where sizes are not known yet.
+    """
+    if seconds is None or not is_sized(old[0]):
         return None
     return Gain(seconds(*old), seconds(*new))
 

@@ -148,7 +148,8 @@ class _Joiner:
         new = [eqn for eqn in eqns if eqn.primitive.name not in skipped]
         gain = gain_of(self._seconds, old, (new, self._stored(group, eqns, outs)))
         if gain is None or not gain.is_something:
-            note(f"left {len(group)} products of one operand: {gain}")
+            why = "sizes that are not known yet" if gain is None else gain
+            note(f"left {len(group)} products of one operand: {why}")
             return None
         note(f"joined {len(group)} products of one operand: {gain}")
         return made

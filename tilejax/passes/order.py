@@ -7,7 +7,7 @@ from tilejax._jax.jaxprs import Eqn, Program, is_literal, with_
 from tilejax._jax.nested import nested
 from tilejax.ir import rewrite
 from tilejax.ir.walk import KERNELS
-from tilejax.ir.work import nbytes
+from tilejax.ir.work import is_sized, nbytes
 from tilejax.passes.record import note
 
 
@@ -43,7 +43,7 @@ def peak_bytes(body: Program) -> int:
 
 
 def _ordered(body: Program) -> Program:
-    if len(body.eqns) < 3:
+    if len(body.eqns) < 3 or not is_sized(body.eqns):
         return body
     alive = _Alive(body)
     eqns, peak = list(body.eqns), alive.peak(body.eqns)
