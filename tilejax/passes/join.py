@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from tilejax._jax.jaxprs import Atom, Eqn, Program, new_outvars, renamed, with_
+from tilejax._jax.jaxprs import (
+    Atom,
+    Eqn,
+    Program,
+    is_literal,
+    new_outvars,
+    renamed,
+    with_,
+)
 from tilejax._jax.values import is_placed
 from tilejax.ir import rewrite
 from tilejax.ir.work import is_elementwise
@@ -96,6 +104,8 @@ def _key(eqn: Eqn) -> tuple | None:
     if call.levels or params["out_sharding"] is not None:
         return None
     if scale is not None or residual is not None:
+        return None
+    if any(map(is_literal, eqn.invars)):
         return None
     if any(is_placed(v.aval) for v in (*eqn.invars, *eqn.outvars)):
         return None
