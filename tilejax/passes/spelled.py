@@ -55,6 +55,8 @@ _ALIKE: tuple[tuple[str, Callable], ...] = (
     ("silu", lambda x: x / (1 + jnp.exp(-x))),
 )
 _COMMUTE = ("add", "mul", "max")
+# What a number goes through before it is used.
+_NUMBERS = ("pvary", "convert_element_type")
 
 
 @dataclass(frozen=True)
@@ -158,12 +160,14 @@ class _Match:
     def _same(self, wanted: Atom, atom: Atom) -> bool:
         if not is_literal(wanted):
             return self._known[wanted] is atom
+        dtype = atom.aval.dtype
         # over manual axes a number varies before it meets what does
-        while (made := self._definitions.of(atom, "pvary")) is not None:
+        while (made := self._definitions.of(atom, *_NUMBERS)) is not None:
             atom = made.invars[0]
-        if not is_literal(atom):
+        if not is_literal(atom) or wanted.aval.dtype != dtype:
             return False
-        return literal_value(wanted).tobytes() == literal_value(atom).tobytes()
+        value = literal_value(atom).astype(dtype)
+        return literal_value(wanted).tobytes() == value.tobytes()
 
 
 def _is_relu(eqn: Eqn) -> bool:

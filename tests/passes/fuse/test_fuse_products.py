@@ -318,7 +318,7 @@ def test_fuse_is_golden(golden):
         kept = (a + 1.0) @ b * 2.0
         return jax.nn.gelu(z) + r.reshape(2, 3, 4), kept, jnp.tanh(kept)
 
-    before, _ = run(trace(fn, *OPERANDS)[0], {"fuse": False})
+    before, _ = run(trace(fn, *OPERANDS)[0], {"fuse": False, "order": False})
     after = fuse_epilogues(before)
     golden("fuse", as_text(after))
     assert fuse_epilogues(after) is after
