@@ -120,8 +120,11 @@ class _Fusion:
         return [_shaped(out, self.last.outvars[0].aval.shape)]
 
     def sum_dtype(self):
-        asked = self.product.params["preferred_element_type"]
-        return asked or own_dtype(self.product)
+        params = self.product.params
+        finished = params["activation"] or params["out_dtype"]
+        if finished or any(params["call"].given[2:]):
+            return params["preferred_element_type"]  # its sum is kept already
+        return own_dtype(self.product)
 
     def out_dtype(self):
         dtype, (_, default) = self.last.outvars[0].aval.dtype, self.dtypes()
@@ -154,9 +157,10 @@ def _start(product: Eqn) -> Epilogue | None:
     if stage:
         found.dtype = result.aval.dtype
         found.roundings = rounding_steps(extras, activation)
+    avals = [None if v is None else v.aval for v in call.expand(product.invars)]
+    a, b, *rest = avals
     wide, _ = matmul_epilogue.dtypes_of(
-        *(None if v is None else v.aval for v in call.expand(product.invars)),
-        *(activation, None, product.params),
+        *(a, b, rest[0], rest[1], rest[2], activation, None, product.params)
     )
     has_end = product.params["out_dtype"] is not None
     return None if has_end and result.aval.dtype != wide else found

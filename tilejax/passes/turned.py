@@ -34,8 +34,8 @@ def reading(eqn: Eqn, at: int, x: Atom, order: Sequence[int]) -> Eqn | None:
     if not _is_free(eqn):
         return None
     contract, batch = eqn.params["dimension_numbers"]
-    ranks = [v.aval.ndim for v in eqn.invars[:2]]
-    dims = dims_of(*ranks, eqn.params["dimension_numbers"])
+    a, b = eqn.invars[:2]
+    dims = dims_of(a.aval.ndim, b.aval.ndim, eqn.params["dimension_numbers"])
     free = [order[d] for d in (dims.a_free, dims.b_free)[at]]
     if free != sorted(free):
         return None
@@ -71,9 +71,9 @@ def turned_product(eqn: Eqn, order: Sequence[int], uses: Uses) -> Eqn | None:
     along = [v for v in (bias, scale) if v is not None and v.aval.ndim]
     if along or residual is not None:
         return None
-    ranks = [v.aval.ndim for v in eqn.invars[:2]]
+    a, b = eqn.invars[:2]
     (contract, batch), params = eqn.params["dimension_numbers"], dict(eqn.params)
-    dims = dims_of(*ranks, (contract, batch))
+    dims = dims_of(a.aval.ndim, b.aval.ndim, (contract, batch))
     count, first = len(dims.a_batch), len(dims.a_batch) + len(dims.a_free)
     front, rest = list(order[:count]), list(order[count:])
     one, two = list(range(count, first)), list(range(first, len(order)))

@@ -175,9 +175,10 @@ def test_one_rounding_in_a_narrow_type_is_the_same_and_two_are_not():
     both = half(lambda a, b, c, r: a @ b + c + r)
     assert fused(biased, *OPERANDS) == ["b relu"]
     # XLA may leave out roundings of its own accord, here or there
-    strict = {"compiler_options": {"xla_allow_excess_precision": False}}
-    got = tilejax.jit(biased, **strict)(*OPERANDS)
-    assert np.array_equal(got, jax.jit(biased, **strict)(*OPERANDS))
+    strict = {"xla_allow_excess_precision": False}
+    got = tilejax.jit(biased, compiler_options=strict)(*OPERANDS)
+    want = jax.jit(biased, compiler_options=strict)(*OPERANDS)
+    assert np.array_equal(got, want)
     assert fused(both, *OPERANDS) == [""]
     assert fused(both, *OPERANDS, fast_math=True) == ["br"]
 
@@ -254,6 +255,19 @@ def test_a_product_with_an_epilogue_takes_what_is_still_free():
 
     assert fused(fn, *OPERANDS) == ["br tanh"]
     check_same(fn, *OPERANDS)
+
+
+def test_a_wide_sum_stays_wide_where_an_epilogue_grows():
+    from tilejax.primitives import matmul
+
+    a, b = jnp.full((1, 2), 256, jnp.bfloat16), jnp.ones((2, 1), jnp.bfloat16)
+    bias = jnp.full(1, -511, jnp.bfloat16)
+
+    def fn(a, b, bias):
+        return jax.nn.relu(matmul(a, b + jnp.bfloat16(0.0078125), bias=bias))
+
+    assert fused(fn, a, b, bias) == ["b relu"]
+    assert np.array_equal(tilejax.jit(fn)(a, b, bias), fn(a, b, bias))
 
 
 def test_what_the_model_says_is_slower_is_left():
