@@ -6,6 +6,7 @@ Prints one JSON line a pass and one for the whole, the least of several runs.
 import argparse
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -92,17 +93,22 @@ def _step(parameters, mean, variance, time, words):
     return jax.tree.map(update, parameters, mean, variance), mean, variance, time, loss
 
 
-def train_step(layers: int) -> Program:
-    """Trace a step of Adam on a causal transformer of so many layers."""
+def train_step_of(layers: int) -> tuple[Callable, tuple]:
+    """Return a step of Adam on a causal transformer, and its arguments' types."""
     parameters = _parameters(layers)
-    return trace(
-        _step,
+    return _step, (
         parameters,
         parameters,
         parameters,
         jax.ShapeDtypeStruct((), jnp.float32),
         jax.ShapeDtypeStruct((BATCH, LENGTH + 1), jnp.int32),
-    )[0]
+    )
+
+
+def train_step(layers: int) -> Program:
+    """Trace a step of Adam on a causal transformer of so many layers."""
+    step, args = train_step_of(layers)
+    return trace(step, *args)[0]
 
 
 def main() -> None:

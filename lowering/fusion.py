@@ -8,14 +8,13 @@ in each of them, and loops over the same arrays that wait for the same things ar
 That is what XLA does at its best, so a kernel that models faster has something to gain.
 """
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tilejax._jax.jaxprs import is_literal
 from tilejax._jax.nested import nested
 from tilejax.ir.work import nbytes, size, work_of
+from tilejax.lowering.loops import Loop, Value, closure, joined
 from tilejax.lowering.products import conv_seconds, dot_seconds, loop_seconds
 from tilejax.targets import Cost, Target, assumed, seconds
 
@@ -40,46 +39,6 @@ _CALLS = frozenset(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
-    """An array: in memory, or computed where it is needed.
-
-    **Arguments:**
-
-    - `bytes`: Its size.
-    - `level`: How many loops one after the other have to end before it is in memory.
-    - `stored`: Whether it is in memory.
-    - `work`: Operations of its own equation, bytes aside.
-    - `of`: What it is computed from.
-    - `part`: Whether it needs no more of them than it has itself.
-    - `view`: Whether it has the very values of what it is computed from.
-    """
-
-    bytes: float
-    level: int = 0
-    stored: bool = True
-    work: Cost = field(default_factory=Cost)
-    of: tuple["Value", ...] = ()
-    part: bool = False
-    view: bool = False
-
-
-@dataclass
-class Loop:
-    """One fusion: what it reads and writes, and the values it computes."""
-
-    level: int
-    reads: dict[Value, float]
-    inside: set[Value]
-    written: float
-
-    def shares(self, other: "Loop") -> bool:
-        """Whether both read some array, which a joint loop reads once."""
-        return self.level == other.level and not self.reads.keys().isdisjoint(
-            other.reads
-        )
-
-
 def seconds_of(program: Any, target: Target) -> float:
     """Model how long XLA takes for a program of plain equations on a target.
 
@@ -101,23 +60,32 @@ def seconds_of(program: Any, target: Target) -> float:
     >>> round(time / (3 * 4 * 8192**2 / 819e9), 1)  # two loops read x, one writes
     1.1
     """
-    return _Model(assumed(target).target).run(program)
+    return Model(assumed(target).target).run(program)
 
 
-class _Model:
-    """Go through a program, keeping the loops that it takes."""
+class Model:
+    """Go through a program, keeping the loops that it takes.
+
+    **Arguments:**
+
+    - `target`: A record without unknown figures.
+    """
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.loops: list[Loop] = []
         self.others = 0.0
 
-    def run(self, program: Any, depth: int = 0) -> float:
+    def run(self, program: Any) -> float:
+        """Return the seconds of a whole program."""
         inputs = [Value(float(nbytes(v.aval))) for v in program.invars]
-        outs = self._body(program, inputs)
+        return self.seconds(self.body(program, inputs))
+
+    def seconds(self, outs: Sequence[Value]) -> float:
+        """Return the seconds of all equations so far, with `outs` in memory."""
         for value in dict.fromkeys(outs):
-            self._store(value)
-        return self.others + sum(self._time(loop) for loop in _joined(self.loops))
+            self.store(value)
+        return self.others + sum(self._time(loop) for loop in joined(self.loops))
 
     def _time(self, loop: Loop) -> float:
         cost = Cost({}, sum(loop.reads.values()), loop.written)
@@ -130,7 +98,8 @@ class _Model:
         assert found is not None
         return found
 
-    def _body(self, program: Any, inputs: Sequence[Value]) -> list[Value]:
+    def body(self, program: Any, inputs: Sequence[Value]) -> list[Value]:
+        """Add the equations of a program, and return its results."""
         env: dict = dict(zip(program.invars, inputs, strict=True))
         for var in program.constvars:
             env[var] = Value(float(nbytes(var.aval)))
@@ -140,11 +109,12 @@ class _Model:
             return Value(0.0) if is_literal(atom) else env[atom]
 
         for eqn in program.eqns:
-            outs = self._equation(eqn, [read(v) for v in eqn.invars])
+            outs = self.equation(eqn, [read(v) for v in eqn.invars])
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(v) for v in program.outvars]
 
-    def _equation(self, eqn: Any, ins: list[Value]) -> list[Value]:
+    def equation(self, eqn: Any, ins: list[Value]) -> list[Value]:
+        """Add an equation, and return its results."""
         name = eqn.primitive.name
         if name in _PRODUCTS:
             return self._product(eqn, ins)
@@ -178,12 +148,12 @@ class _Model:
         return self._loop(inner, inner.bytes)
 
     def _loop(self, value: Value, written: float) -> Value:
-        reads, inside = _closure(value)
+        reads, inside = closure(value)
         level = max((v.level for v in reads), default=0)
         self.loops.append(Loop(level, reads, inside, written))
         return Value(written, level + 1)
 
-    def _store(self, value: Value) -> Value:
+    def store(self, value: Value) -> Value:
         """Bring a value into memory unless it is there."""
         return value if value.stored else self._loop(value, value.bytes)
 
@@ -192,7 +162,7 @@ class _Model:
         seen = value
         while not seen.stored and seen.view and len(seen.of) == 1:
             seen = seen.of[0]
-        return seen if seen.stored else self._store(value)
+        return seen if seen.stored else self.store(value)
 
     def _product(self, eqn: Any, ins: list[Value]) -> list[Value]:
         sources = [self._source(v) for v in ins]
@@ -202,16 +172,17 @@ class _Model:
         ]
         model = dot_seconds if eqn.primitive.name == "dot_general" else conv_seconds
         self.others += model(eqn, (moved[0], moved[1]), self.target)
-        return self._results(eqn, sources)
+        return self.results(eqn, sources)
 
-    def _results(self, eqn: Any, sources: Iterable[Value]) -> list[Value]:
+    def results(self, eqn: Any, sources: Iterable[Value]) -> list[Value]:
+        """Return results in memory that wait for their sources."""
         level = 1 + max((v.level for v in sources), default=0)
         return [Value(float(nbytes(v.aval)), level) for v in eqn.outvars]
 
     def _opaque(self, eqn: Any, ins: list[Value]) -> list[Value]:
-        sources = [self._store(v) for v in ins]
+        sources = [self.store(v) for v in ins]
         self.others += self._seconds(work_of(eqn))
-        return self._results(eqn, sources)
+        return self.results(eqn, sources)
 
     def _indexed(self, eqn: Any, ins: list[Value]) -> list[Value]:
         """Rows by their numbers: what is touched is moved, not the whole array.
@@ -219,7 +190,7 @@ class _Model:
         A scatter reads the rows that it adds to, and makes its updates one after the
         other, as two may meet; rows that are read have no such order.
         """
-        sources = [self._store(v) for v in ins]
+        sources = [self.store(v) for v in ins]
         ids = sources[1].bytes
         if eqn.primitive.name == "gather":
             out = float(nbytes(eqn.outvars[0].aval))
@@ -234,21 +205,21 @@ class _Model:
             )
             step = self.target.limits.step_seconds or 0.0
             self.others += self._seconds(cost) + rows * step
-        return self._results(eqn, sources)
+        return self.results(eqn, sources)
 
     def _nested(self, eqn: Any, bodies: list, ins: list[Value]) -> list[Value]:
         name = eqn.primitive.name
         if name in _CALLS and len(bodies) == 1 and len(bodies[0].invars) == len(ins):
-            return self._body(bodies[0], ins)
-        sources = [self._store(v) for v in ins]
-        times = [_Model(self.target).run(body) for body in bodies]
+            return self.body(bodies[0], ins)
+        sources = [self.store(v) for v in ins]
+        times = [Model(self.target).run(body) for body in bodies]
         if name == "cond":
             self.others += max(times)
         elif name == "scan":
             self.others += sum(times) * eqn.params["length"]
         else:
             self.others += sum(times)
-        return self._results(eqn, sources)
+        return self.results(eqn, sources)
 
 
 def _is_scan(name: str) -> bool:
@@ -259,38 +230,3 @@ def _operations(cost: Cost) -> Cost:
     return Cost(
         cost.flops, transcendentals=cost.transcendentals, elementwise=cost.elementwise
     )
-
-
-def _closure(value: Value) -> tuple[dict[Value, float], set[Value]]:
-    """What a loop for a value reads, with how much of it, and what it computes."""
-    reads: dict[Value, float] = {}
-    inside: set[Value] = set()
-    waiting = [(value, math.inf)]
-    while waiting:
-        each, most = waiting.pop()
-        if each.stored:
-            reads[each] = max(reads.get(each, 0.0), min(each.bytes, most))
-            continue
-        if each in inside:
-            continue
-        inside.add(each)
-        inner = min(most, each.bytes) if each.part else most
-        waiting += [(v, inner) for v in each.of]
-    return reads, inside
-
-
-def _joined(loops: Sequence[Loop]) -> list[Loop]:
-    """Put loops together that read the same array and wait for the same."""
-    found: list[Loop] = []
-    for loop in loops:
-        twin = next((f for f in found if f.shares(loop)), None)
-        if twin is None:
-            found.append(
-                Loop(loop.level, dict(loop.reads), set(loop.inside), loop.written)
-            )
-            continue
-        for value, moved in loop.reads.items():
-            twin.reads[value] = max(twin.reads.get(value, 0.0), moved)
-        twin.inside |= loop.inside
-        twin.written += loop.written
-    return found

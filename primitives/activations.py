@@ -1,4 +1,7 @@
-"""Activation functions that an operation may apply to its result."""
+"""Activation functions that an operation may apply to its result.
+
+`relu` and `maximum` differ in their slope at 0 alone: 0, and a half as `jnp.maximum`'s.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +13,7 @@ from tilejax.errors import ParameterError
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": jax.nn.relu,
+    "maximum": lambda x: jnp.maximum(x, 0),
     "gelu": partial(jax.nn.gelu, approximate=False),
     "gelu_tanh": partial(jax.nn.gelu, approximate=True),
     "silu": jax.nn.silu,

@@ -33,12 +33,15 @@ class Call:
       or wants a gradient (in a backward); empty in the forward.
     - `target`: the name of the target that kernels are chosen for; None for the device
       that the program is lowered for.
+    - `apart`: whether it was put together of several equations, and is differentiated
+      as those, so that no more is computed again than they would.
     """
 
     given: tuple[bool, ...]
     levels: tuple[Level, ...] = ()
     moving: tuple[bool, ...] = ()
     target: str | None = None
+    apart: bool = False
 
     def __repr__(self) -> str:
         parts = ["".join("x" if g else "-" for g in self.given)]
@@ -47,6 +50,7 @@ class Call:
         parts += [
             "v" + "".join("x" if m else "-" for m in level.ins) for level in self.levels
         ]
+        parts += ["apart"] * self.apart
         return ":".join(parts) + (f"@{self.target}" if self.target else "")
 
     def pushed(self, level: Level) -> "Call":

@@ -12,7 +12,7 @@ from tilejax._jax import primitives as _p
 from tilejax._jax.retiled import def_folding
 from tilejax.errors import DeclarationError
 from tilejax.primitives import factors
-from tilejax.primitives.call import Call, Level
+from tilejax.primitives.call import Call, Level, batched
 from tilejax.primitives.op import Op
 from tilejax.primitives.parts import PARTS, function, types
 from tilejax.primitives.typed import linear, tangent_of
@@ -24,6 +24,7 @@ _FUNCTIONS = (
     "transpose",
     "tangent_params",
     "fold",
+    "apart",
     "cost",
     "check",
 )
@@ -160,6 +161,10 @@ def _floating(avals) -> list:
 
 
 def _jvp(op: Op, primals, tangents, /, *, call: Call, **params):
+    if call.apart and op.apart is not None:
+        fun = op.apart(replace(call, levels=()), params)
+        if fun is not None:
+            return _jvp_apart(batched(fun, call.levels), primals, tangents)
     outs = op.forward_p.bind(*primals, call=call, **params)
     moving = tuple(not isinstance(t, _p.Zero) for t in tangents)
     linear = op.linear_in(call, params)
@@ -177,6 +182,19 @@ def _jvp(op: Op, primals, tangents, /, *, call: Call, **params):
         next(there) if floating else _p.zero_tangent(jax.typeof(o))
         for o, floating in zip(outs, floats, strict=True)
     ]
+
+
+def _jvp_apart(fun: Callable, primals, tangents):
+    at = [i for i, t in enumerate(tangents) if not isinstance(t, _p.Zero)]
+
+    def of(*moving):
+        full = list(primals)
+        for i, x in zip(at, moving, strict=True):
+            full[i] = x
+        return list(fun(*full))
+
+    moving = [tangents[i] for i in at]
+    return jax.jvp(of, [primals[i] for i in at], moving)
 
 
 def _tangent_call(op: Op, call: Call, moving, floats) -> Call:

@@ -48,7 +48,8 @@ def dot_general(
     - `bias`: floating, the last dimension of the result.
     - `scale`: floating, a scalar or the last dimension of the result.
     - `residual`: floating, the shape of the result.
-    - `activation`: `relu`, `gelu`, `gelu_tanh`, `silu`, `tanh`, `sigmoid` or `exp`.
+    - `activation`: `relu`, `maximum` (with 0), `gelu`, `gelu_tanh`, `silu`, `tanh`,
+      `sigmoid` or `exp`.
     - `out_dtype`: of the result; by default the `preferred_element_type`, or else the
       dtype that `a` and `b` promote to (f32 for integers that are scaled or so).
 
@@ -231,6 +232,41 @@ def _backward_of_sum(a, b, d, dot):
     return grads
 
 
+def _apart(call: Call, params):
+    """The product with its bias, and plain equations for what comes after.
+
+    A bias or a residual has a gradient that needs nothing of the product.
+    """
+    if params["activation"] is None and not call.given[3]:
+        return None
+
+    def run(*operands):
+        a, b, bias, scale, residual = call.expand(operands)
+        own = {k: v for k, v in params.items() if k not in ("activation", "out_dtype")}
+        wide, out = matmul_epilogue.dtypes_of(
+            *(a, b, bias, scale, residual),
+            params["activation"],
+            params["out_dtype"],
+            own,
+        )
+        total = matmul_epilogue.sum_dtype(a, b, own)
+        own["preferred_element_type"] = total
+        with_bias = bias is not None and scale is None
+        z = matmul_op.bind(
+            [a, b, bias] if with_bias else [a, b],
+            Call((True, True, with_bias, False, False), target=call.target),
+            {**own, "activation": None, "out_dtype": wide if total != wide else None},
+        )[0]
+        if not with_bias:
+            z = matmul_epilogue.pre_activation(z, bias, scale)
+        z = activate(params["activation"], z)
+        if residual is not None:
+            z = z + residual.astype(wide)
+        return [z.astype(out)]
+
+    return run
+
+
 def _transpose(cotangents, operands, at, aval, call, params):
     return retile.transpose_of(matmul_op, cotangents, operands, at, aval, call, params)
 
@@ -276,6 +312,7 @@ matmul_op = define(
     linear=_linear,
     transpose=_transpose,
     fold=_fold,
+    apart=_apart,
     typed_by_reference=True,
     cost=matmul_dims.cost,
     check=matmul_dims.check,

@@ -149,11 +149,11 @@ def cost(a, b, bias=None, scale=None, residual=None, **params) -> Cost:
         integer = jnp.issubdtype(dtype, jnp.integer)
         wide = jnp.float32 if integer and (extras or activation) else dtype
     out = jax.ShapeDtypeStruct(shape, wide)
-    count = len(extras) + (activation == "relu")
+    count = len(extras) + (activation in ("relu", "maximum"))
     return Cost(
         {dtype.name: 2.0 * size * depth},
         bytes_read=nbytes(a, b, *extras),
         bytes_written=nbytes(out),
-        transcendentals=size * (activation not in (None, "relu")),
+        transcendentals=size * (activation not in (None, "relu", "maximum")),
         elementwise={"float32": float(count * size)} if count else {},
     )

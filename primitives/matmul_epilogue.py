@@ -30,6 +30,12 @@ def reference(
 
 def sum_of(a, b, dot) -> jax.Array:
     """The product in the dtype that it is summed in."""
+    dot = {**dot, "preferred_element_type": sum_dtype(a, b, dot)}
+    return jax.lax.dot_general_p.bind(a, b, **dot)
+
+
+def sum_dtype(a, b, dot):
+    """Return the dtype that a product with an epilogue is summed in."""
     dtype = dot["preferred_element_type"]
     if dtype is None:
         dtype = jnp.promote_types(a.dtype, b.dtype)
@@ -37,8 +43,7 @@ def sum_of(a, b, dot) -> jax.Array:
             dtype = jnp.promote_types(dtype, jnp.int32)
         elif jnp.issubdtype(dtype, jnp.floating):
             dtype = jnp.promote_types(dtype, jnp.float32)
-    dot = {**dot, "preferred_element_type": dtype}
-    return jax.lax.dot_general_p.bind(a, b, **dot)
+    return jnp.dtype(dtype)
 
 
 def dtypes_of(a, b, bias, scale, residual, activation, out_dtype, dot):

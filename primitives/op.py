@@ -51,6 +51,8 @@ class Op:
     - `cost`: `(*operand avals, **params)` to a `tilejax.targets.Cost`.
     - `check`: `(*operand avals, **params)` raises what a user should read.
     - `dtypes`: names of the dtypes that floating and integer operands may have.
+    - `apart`: `(call, params)` to a function of the given operands, of equations that
+      mean the same, as which a call that says `apart` is differentiated; or to None.
     - `saveable_as`: `(avals, params)` to the JAX primitive and parameters that a
       checkpoint policy is asked about.
     """
@@ -68,6 +70,7 @@ class Op:
     cost: Callable | None = None
     check: Callable | None = None
     dtypes: tuple[str, ...] = ()
+    apart: Callable | None = None
     saveable_as: Callable | None = None
     forward_p: Any = field(init=False, repr=False)
     tangent_p: Any = field(init=False, repr=False)

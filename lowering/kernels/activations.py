@@ -29,6 +29,7 @@ def _relu(x):
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": _relu,
+    "maximum": _relu,
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "silu": _silu,

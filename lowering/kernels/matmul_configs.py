@@ -180,7 +180,7 @@ def _beside(plan: Plan, extras, activation: str | None) -> Cost:
     """Count what is read and computed for the epilogue."""
     whole = float(plan.batch * plan.m * plan.n)
     steps = sum(x is not None for x in extras)
-    exps = whole if activation not in (None, "relu") else 0.0
+    exps = whole if activation not in (None, "relu", "maximum") else 0.0
     steps += activation is not None and not exps
     moved = sum(math.prod(x.shape) * x.dtype.itemsize for x in extras if x is not None)
     work = {"float32": whole * steps} if steps else {}

@@ -112,6 +112,7 @@ def test_the_epilogue_is_scale_bias_activation_residual_in_this_order(rng, name)
     apply = {
         None: lambda z: z,
         "relu": lambda z: np.maximum(z, 0),
+        "maximum": lambda z: np.maximum(z, 0),
         "gelu": lambda z: z * 0.5 * (1 + np.vectorize(_erf)(z / 2**0.5)),
         "gelu_tanh": lambda z: (
             z * 0.5 * (1 + np.tanh((2 / np.pi) ** 0.5 * (z + 0.044715 * z**3)))

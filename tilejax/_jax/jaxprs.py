@@ -223,8 +223,21 @@ def context_of(eqn: Eqn) -> Iterator[None]:
     types = [getattr(v.aval, "manual_axis_type", None) for v in eqn.invars]
     # not among those settings: whether types say over which manual axes values vary
     varies = any(t is not None and t.varying for t in types)
-    with eqn.ctx.manager, config._check_vma(varies or config._check_vma.value):
+    with (
+        eqn.ctx.manager,
+        config._check_vma(varies or config._check_vma.value),
+        core.extend_axis_env_nd(_manual_axes(eqn)),
+    ):
         yield
+
+
+def _manual_axes(eqn: Eqn) -> list[tuple[str, int]]:
+    """The names and sizes of the mesh axes that the operands may vary over."""
+    for v in eqn.invars:
+        mesh = getattr(getattr(v.aval, "sharding", None), "mesh", None)
+        if mesh is not None and not mesh.empty:
+            return [(name, mesh.shape[name]) for name in mesh.manual_axes]
+    return []
 
 
 def scope_of_call(eqn: Eqn) -> Any:

@@ -1,6 +1,7 @@
 """`tilejax.jit`: `jax.jit` of a function that the passes have gone through."""
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from functools import partial
@@ -69,8 +70,29 @@ def jit(
             f"{fun!r}; options are given by keyword"
         )
     naming.check_callable(fun)
-    plan = plan_of(target, passes)
+    plan = plan_of(target, passes, donated=_donated(fun, options))
     return Jit(fun, plan, jax.jit(tiled(fun, plan), **options), options)
+
+
+def _donated(fun: Callable, options: dict) -> tuple[int | str, ...]:
+    """The arguments that callers give away, by place and by name."""
+    places = _several(options.get("donate_argnums"))
+    names = _several(options.get("donate_argnames"))
+    parameters = _parameters(fun)
+    named = [parameters.index(name) for name in names if name in parameters]
+    placed = [parameters[i] for i in places if -len(parameters) <= i < len(parameters)]
+    return tuple(dict.fromkeys((*places, *names, *named, *placed)))
+
+
+def _parameters(fun: Callable) -> list[str]:
+    try:
+        return list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def _several(x) -> tuple:
+    return () if x is None else (x,) if isinstance(x, int | str) else tuple(x)
 
 
 class Jit(Calling):

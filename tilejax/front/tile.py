@@ -14,6 +14,7 @@ from tilejax import targets
 from tilejax._jax import jaxprs, naming
 from tilejax.lowering import tpu as tpu  # which registers its kernels
 from tilejax.lowering.cpu import kernels as kernels  # and the same for the CPU
+from tilejax.lowering.modelled import modelled
 from tilejax.options import current as options_in_force
 from tilejax.passes import pipeline
 from tilejax.passes.place import placing
@@ -62,12 +63,14 @@ class Plan:
     target: str | None = None
     passes: Any = None
     is_array: Callable[[Any], bool] | None = None
+    donated: tuple[int | str, ...] = ()
 
 
 def plan_of(
     target: str | None,
     passes: pipeline.Choice,
     is_array: Callable[[Any], bool] | None = None,
+    donated: tuple[int | str, ...] = (),
 ) -> Plan:
     """Check the choices and make a plan of them.
 
@@ -76,12 +79,13 @@ def plan_of(
     - `target`, `passes`: as `tilejax.jit` takes them.
     - `is_array`: which leaves of the result are arrays; the others are returned as they
       are. None: all must be.
+    - `donated`: the arguments that the caller gives away, by place or name.
 
     **Raises:** `TargetError`, `PassError`.
     """
     pipeline.check_choice(passes)
     name = None if target is None else targets.get(target).name
-    return Plan(name, _hashable(passes), is_array)
+    return Plan(name, _hashable(passes), is_array, donated)
 
 
 def tiled(fun: Callable, plan: Plan) -> Callable:
@@ -166,6 +170,7 @@ def tile_call(
     leaves, tree = jax.tree.flatten((args, kwargs))
     dynamic = [is_dynamic(x) for x in leaves]
     given = [x for x, d in zip(leaves, dynamic, strict=True) if d]
+    gone = [g for g, d in zip(_donated(args, kwargs, plan), dynamic, strict=True) if d]
     static_outs: list = []
 
     def on_dynamic(*values):
@@ -193,17 +198,36 @@ def tile_call(
         full = [next(there) if a else x for x, a in zip(kept, arrays, strict=True)]
         return jax.tree.unflatten(full_tree, full)
 
-    return _tile(before, plan, naming.name_of(fun)), given, rebuild
+    donated = frozenset(i for i, g in enumerate(gone) if g)
+    return _tile(before, plan, naming.name_of(fun), donated), given, rebuild
 
 
-def _tile(before, plan: Plan, name: str) -> Tiled:
+def _donated(args: tuple, kwargs: dict, plan: Plan) -> list[bool]:
+    """Say of each leaf of the arguments whether the caller gives it away."""
+
+    def marked(arg, *names):
+        gone = any(name in plan.donated for name in names)
+        return jax.tree.map(lambda _: gone, arg)
+
+    count = len(args)
+    of_args = tuple(marked(arg, i, i - count) for i, arg in enumerate(args))
+    of_kwargs = {name: marked(arg, name) for name, arg in kwargs.items()}
+    return jax.tree.leaves((of_args, of_kwargs))
+
+
+def _tile(before, plan: Plan, name: str, donated: frozenset[int]) -> Tiled:
     """Run the passes over a program, and record them where somebody collects."""
     passes = dict(plan.passes) if isinstance(plan.passes, frozenset) else plan.passes
     wish = options_in_force()
     if wish.target is not None:
         targets.get(wish.target)  # which raises where there is none
-    fast = wish.fast_math
-    after, records = pipeline.run(before, passes, fast_math=fast)
+    after, records = pipeline.run(
+        before,
+        passes,
+        fast_math=wish.fast_math,
+        seconds=modelled(plan.target or wish.target),
+        donated=donated,
+    )
     if plan.target is not None:
         after = placing(plan.target)(after)
     made = Tiled(name, before, after, records)

@@ -6,6 +6,7 @@ an element written. Moving, selecting and naming data is no operation.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -27,6 +28,28 @@ _REDUCTIONS = frozenset(
     "argmax argmin cumsum cumprod cummax cummin cumlogsumexp reduce "
     "reduce_window_sum reduce_window_max reduce_window_min reduce_window".split()
 )
+
+
+_MOVES = frozenset("convert_element_type select_n copy is_finite real imag".split())
+
+
+def is_elementwise(name: str) -> bool:
+    """Say whether a primitive computes each element from those at the same place.
+
+    >>> is_elementwise("exp"), is_elementwise("reduce_sum")
+    (True, False)
+    """
+    return name in _TRANSCENDENTAL or name in _ARITHMETIC or name in _MOVES
+
+
+def is_sized(eqns: Iterable[Eqn]) -> bool:
+    """Say whether all sizes are numbers; exported programs may leave some open."""
+    return all(
+        isinstance(n, int)
+        for eqn in eqns
+        for v in (*eqn.invars, *eqn.outvars)
+        for n in getattr(v.aval, "shape", ())
+    )
 
 
 def size(aval) -> int:

@@ -31,7 +31,7 @@ MAX_ELEMENTS = 1 << 16
 
 # Only what gives the same bits wherever it runs, or may be expected to: neither random
 # numbers nor dots, whose precision is the device's. What is not named is never folded.
-_FOLDED = frozenset(
+FOLDED = frozenset(
     """
     abs acos acosh add and argmax argmin asin asinh atan atan2 atanh
     bitcast_convert_type broadcast_in_dim cbrt ceil clamp clz complex concatenate
@@ -107,7 +107,7 @@ def _fold(body: Program, limit: int, has_room: bool) -> Program:
 
 def _operands(eqn: Eqn, known: dict, constants: dict, limit: int) -> list | None:
     """Return the operands' values, or `None` if the equation may not be folded."""
-    if eqn.primitive.name not in _FOLDED or not eqn.invars or not is_pure(eqn):
+    if eqn.primitive.name not in FOLDED or not eqn.invars or not is_pure(eqn):
         return None
     values = []
     for atom in eqn.invars:

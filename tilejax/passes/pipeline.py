@@ -12,8 +12,16 @@ from tilejax.ir import count, verify
 from tilejax.passes.cse import merge_common
 from tilejax.passes.dce import drop_dead
 from tilejax.passes.fold import fold_constants
+from tilejax.passes.fold_norms import fold_norms
+from tilejax.passes.freeze import freeze_weights
+from tilejax.passes.fuse import fuse_epilogues
+from tilejax.passes.gain import Seconds
+from tilejax.passes.in_place import share_memory
 from tilejax.passes.inline import inline_calls
+from tilejax.passes.join import join_products
+from tilejax.passes.layout import settle_layouts
 from tilejax.passes.native_pallas import compile_pallas
+from tilejax.passes.order import lower_peak
 from tilejax.passes.raise_attention import raise_attention
 from tilejax.passes.raise_lax import raise_lax
 from tilejax.passes.raise_softmax import raise_softmax
@@ -32,12 +40,26 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("raise_softmax", raise_softmax),
     ("raise_attention", raise_attention),
     ("raise_lax", raise_lax),
+    ("layout", settle_layouts),
+    ("fold_norms", fold_norms),
+    ("fuse", fuse_epilogues),
+    ("join", join_products),
+    ("freeze", freeze_weights),
     ("native_pallas", compile_pallas),
     ("dce", drop_dead),
+    ("in_place", share_memory),
+    ("order", lower_peak),
 )
 
-# Those that do more under `fast_math`.
-_BY_MATH = {"simplify": simplify, "raise_attention": raise_attention}
+# What each of them is told beside the program.
+_TOLD = {
+    "simplify": ("fast_math",),
+    "raise_attention": ("fast_math",),
+    "fold_norms": ("fast_math",),
+    "fuse": ("fast_math", "seconds"),
+    "join": ("seconds",),
+    "in_place": ("donated",),
+}
 
 # One pass makes work for another (a merge shows a select of equals), so the passes go
 # round until none finds any. A program that needs more rounds is left as it is then.
@@ -47,7 +69,12 @@ Choice: TypeAlias = Sequence[str | Pass] | Mapping[str, bool] | None
 
 
 def run(
-    program: Program, passes: Choice = None, *, fast_math: bool = False
+    program: Program,
+    passes: Choice = None,
+    *,
+    fast_math: bool = False,
+    seconds: Seconds | None = None,
+    donated: frozenset[int] = frozenset(),
 ) -> tuple[Program, list[PassRecord]]:
     """Run passes over a program until none of them changes it.
 
@@ -58,6 +85,9 @@ def run(
       a program; or a mapping from names to whether they run, the others as usual.
       A function runs once, in its place in the first round.
     - `fast_math`: Let passes use rules that hold for finite real numbers only.
+    - `seconds`: A model of how long equations take, for the passes that ask what pays;
+      without one they do all that is right.
+    - `donated`: Which inputs the caller gives away, by number.
 
     **Returns:**
 
@@ -75,7 +105,8 @@ def run(
     >>> [eqn.primitive.name for eqn in program.eqns]
     ['add', 'add']
     """
-    plan = _plan(passes, fast_math)
+    settings = {"fast_math": fast_math, "seconds": seconds, "donated": donated}
+    plan = _plan(passes, settings)
     records: list[PassRecord] = []
     repeated = sum(not step.is_once for step in plan)
     # How many passes have seen the program as it is now. The one that changed it last
@@ -115,7 +146,7 @@ def without(*names: str) -> dict[str, bool]:
 
 def check_choice(passes: Choice) -> None:
     """Raise `PassError` unless `run` can take the choice of passes."""
-    _plan(passes, fast_math=False)
+    _plan(passes, dict.fromkeys(("fast_math", "seconds", "donated")))
 
 
 @dataclass(frozen=True)
@@ -125,7 +156,7 @@ class _Step:
     is_once: bool
 
 
-def _plan(passes: Choice, fast_math: bool) -> list[_Step]:
+def _plan(passes: Choice, settings: Mapping) -> list[_Step]:
     if isinstance(passes, str):
         passes = (passes,)
     if passes is None:
@@ -139,16 +170,17 @@ def _plan(passes: Choice, fast_math: bool) -> list[_Step]:
             f"passes={passes!r}: give None, names and functions, or a mapping from "
             "names to whether they run"
         )
-    return [_step(each, fast_math) for each in passes]
+    return [_step(each, settings) for each in passes]
 
 
-def _step(each: str | Pass, fast_math: bool) -> _Step:
+def _step(each: str | Pass, settings: Mapping) -> _Step:
     if callable(each):
         name = getattr(each, "__name__", type(each).__name__)
         return _Step(name, each, is_once=True)
     change = _find(each)
-    if each in _BY_MATH:
-        change = partial(_BY_MATH[each], fast_math=fast_math)
+    told = {name: settings[name] for name in _TOLD.get(each, ())}
+    if told:
+        change = partial(change, **told)
     return _Step(each, change, is_once=False)
 
 

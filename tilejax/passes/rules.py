@@ -33,6 +33,10 @@ class Definitions:
         eqn = self._made.get(atom)
         return eqn if eqn is not None and eqn.primitive.name in primitives else None
 
+    def any(self, atom) -> Eqn | None:
+        """Return the equation of one result that made the operand."""
+        return None if is_literal(atom) else self._made.get(atom)
+
     def splat(self, atom) -> np.ndarray | None:
         """Return the one value that all elements have, if it is known."""
         while (made := self.of(atom, "broadcast_in_dim", "pvary")) is not None:

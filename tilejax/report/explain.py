@@ -1,5 +1,6 @@
 """`tilejax.explain`: what was done to a function, what runs it, and what it costs."""
 
+import contextlib
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from tilejax.front.filter_jit import filter_jit
 from tilejax.front.tile import Tiled
 from tilejax.ir import source, type_text
 from tilejax.ir.work import work_of
-from tilejax.options import current as options_in_force
+from tilejax.options import current as options_in_force, options
 from tilejax.passes.record import PassRecord
 
 
@@ -130,7 +131,9 @@ def explain(
     """
     wish = target or options_in_force().target
     record = targets.detect() if wish is None else targets.get(wish)
-    made: Tiled = _tile_of(fun)(*args, **kwargs)
+    # the passes ask what pays on this target
+    with contextlib.nullcontext() if target is None else options(target=target):
+        made: Tiled = _tile_of(fun)(*args, **kwargs)
     return Explanation(
         made.name,
         record.name,

@@ -23,6 +23,7 @@ from tilejax.lowering.kernels.matmul_backward import matmul_backward
 CONFIG = MatmulConfig(8, 16, 8)
 PLAIN = {
     "relu": jax.nn.relu,
+    "maximum": lambda x: jnp.maximum(x, 0),
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),
     "gelu_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "silu": jax.nn.silu,
