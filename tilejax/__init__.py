@@ -2,6 +2,7 @@
 
 from tilejax.front.checked import checked as checked
 from tilejax.front.filter_jit import filter_jit as filter_jit
+from tilejax.front.graph.graph import GraphBuilder as GraphBuilder
 from tilejax.front.jit import jit as jit
 from tilejax.front.native_pallas import native_pallas as native_pallas
 from tilejax.front.register import register_op as register_op
