@@ -32,7 +32,7 @@ def dense(
     return add_activation(build, activation, build.apply(linear.dense, *operands))
 
 
-@layer(("i32[2,5]", {"vocabulary": 7, "features": 4}))
+@layer(("i32[2,5]<7", {"vocabulary": 7, "features": 4}))
 def embedding(
     build: Builder,
     ids,
@@ -52,7 +52,7 @@ def embedding(
     return build.apply(sequences.embedding, table, ids, out_of_range=out_of_range)
 
 
-@layer(("i32[2,5]", {"vocabulary": 7, "features": 4, "mode": "mean"}))
+@layer(("i32[2,5]<7", {"vocabulary": 7, "features": 4, "mode": "mean"}))
 def embedding_bag(
     build: Builder,
     ids,
