@@ -20,12 +20,20 @@ def is_symbolic(size: Any) -> bool:
     return shape_poly.is_symbolic_dim(size)
 
 
-def symbols(names: Any) -> dict[str, Any]:
-    """Return a symbolic size, of at least 1, for each name; all of one scope."""
+def symbols(names: Any, bounds: Mapping[str, tuple[int, int]] | None = None) -> dict:
+    """Return a symbolic size, of at least 1, for each name; all of one scope.
+
+    **Arguments:**
+
+    - `bounds`: the least and the greatest that sizes can be, where that is known.
+    """
     names = list(names)
     if not names:
         return {}
-    scope = jax.export.SymbolicScope()
+    constraints = []
+    for name, (low, high) in (bounds or {}).items():
+        constraints += [f"{name} >= {low}", f"{name} <= {high}"]
+    scope = jax.export.SymbolicScope(constraints)
     sizes = jax.export.symbolic_shape(", ".join(names), scope=scope)
     return dict(zip(names, sizes, strict=True))
 
