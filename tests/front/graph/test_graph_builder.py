@@ -174,7 +174,7 @@ def _node():
 
 WRONG = [
     (lambda g, x: g.dense(x, 0), errors.ParameterError, "dense: units=0"),
-    (lambda g, x: g.dense(x), errors.ArgumentError, r"units.*dense\(x, units"),
+    (lambda g, x: g.dense(x), errors.ArgumentError, r"'units'.*dense\(x, units"),
     (lambda g, x: g.dense(x, 3, unit=1), errors.ArgumentError, "unit"),
     (lambda g, x: g.matmul(x, x), errors.ShapeError, r"matmul: .*float32\[2,3\]"),
     (lambda g, x: x @ x, errors.ShapeError, "matmul"),
@@ -223,6 +223,16 @@ def test_a_mistake_is_an_error_of_its_own_call(call, error, text):
     with pytest.raises(error, match=text):
         call(graph, x)
     assert not [s for s in graph._record.steps[before:] if s.function is ops.matmul]
+
+
+def test_a_layer_that_fails_leaves_no_parameters_behind():
+    graph = tilejax.GraphBuilder()
+    x = graph.placeholder(shape=(2, 8, 8, 3))
+    with pytest.raises(errors.ParameterError, match="padding='SOME'"):
+        graph.conv2d(x, 4, 3, padding="SOME")
+    assert graph.init(0) == {}
+    graph.conv2d(x, 4, 3)
+    assert list(graph.init(0)) == ["conv2d"]
 
 
 CALLS = [

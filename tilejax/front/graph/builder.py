@@ -1,6 +1,5 @@
 """Building a graph: placeholders, parameters, operations, outputs."""
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +10,11 @@ import jax.numpy as jnp
 from tilejax import ops
 from tilejax._jax import symbolic
 from tilejax.errors import ArgumentError, ParameterError, ShapeError
+from tilejax.front.graph.methods import layer_method, op_method
 from tilejax.front.graph.node import Node
 from tilejax.front.graph.record import Input, Parameter, Path, Record, Ref, Step
 from tilejax.ops.initialisers import Initialiser, named
-from tilejax.ops.layers import Layer, layers
+from tilejax.ops.layers import layers
 
 
 class Building:
@@ -168,10 +168,10 @@ class Building:
         refs = tuple(Ref(x.index) if _is_node(x) else x for x in leaves)
         made = Step(function, refs, tree, (), self._scope, symbolic.here())
         avals = {x.index: x.aval for x in leaves if _is_node(x)}
-        trees: list = []
+        trees: list[Any] = []
 
         def run(values):
-            outs, out_tree = jax.tree.flatten(made.result(values))
+            outs, out_tree = jax.tree.flatten(made.result(values, self._sizes))
             trees.append(out_tree)
             return outs
 
@@ -204,6 +204,19 @@ class Building:
         finally:
             self._scope = before
 
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Leave nothing of what is built inside behind where it fails."""
+        record = self._record
+        counts = len(record.parameters), len(record.steps)
+        updates = dict(record.updates)
+        try:
+            yield
+        except Exception:
+            del record.parameters[counts[0] :], record.steps[counts[1] :]
+            record.updates = updates
+            raise
+
     def output(self, *nodes: Node, **by_name: Node) -> None:
         """Add outputs: one alone is returned as it is, several as a tuple.
 
@@ -226,9 +239,9 @@ class Building:
         """Give the layer, or else the operation, of this name as a method."""
         if not name.startswith("_"):
             if name in layers():
-                return _layer_method(self, layers()[name])
+                return layer_method(self, layers()[name])
             if name in ops.operations():
-                return _op_method(self, ops.operations()[name])
+                return op_method(self, ops.operations()[name])
         raise AttributeError(f"GraphBuilder has no layer or operation {name!r}")
 
     def __dir__(self) -> list[str]:
@@ -237,7 +250,8 @@ class Building:
     def _node(self, aval: Any) -> Node:
         return Node(self, self._record.new(), aval)
 
-    def _free_name(self, base: str) -> str:
+    def free_name(self, base: str) -> str:
+        """Return a name that no parameter has here: `base`, or with a number."""
         depth = len(self._scope)
         taken = {
             each.path[depth]
@@ -270,31 +284,3 @@ def _inconclusive(function: Callable, sizes: Any, error: Exception) -> str:
         f"({', '.join(sizes)}): {str(error).splitlines()[0]} Give the placeholder a "
         "number there"
     )
-
-
-def _layer_method(graph: Building, layer: Layer) -> Callable:
-    @functools.wraps(layer.function, updated=())
-    def run(*operands, name: str | None = None, **options):
-        if name is None:
-            name = graph._free_name(layer.name)
-        elif graph._free_name(name) != name:
-            raise ParameterError(f"{layer.name}: the name {name!r} is taken")
-        try:
-            with graph.scope(name):
-                return layer.function(graph, *operands, **options)
-        except TypeError as error:
-            if isinstance(error, ArgumentError) or "argument" not in str(error):
-                raise
-            raise ArgumentError(f"{error}; {layer.usage}") from None
-
-    run.__doc__ = layer.__doc__
-    return run
-
-
-def _op_method(graph: Building, op: ops.Operation) -> Callable:
-    @functools.wraps(op.function, updated=())
-    def run(*args, **params):
-        return graph.apply(op, *args, **params)
-
-    run.__name__, run.__doc__ = op.name, op.__doc__
-    return run

@@ -63,10 +63,13 @@ class Step:
         """Which values it reads."""
         return [leaf.index for leaf in self.leaves if isinstance(leaf, Ref)]
 
-    def result(self, values: Mapping[int, Any]) -> Any:
-        """Make the call with these values, at the line where the user made it."""
+    def result(self, values: Mapping[int, Any], sizes: Mapping[str, Any]) -> Any:
+        """Make the call with these values, at the line where the user made it.
+
+        Sizes with names among the arguments, as of a shape, are those of `sizes`.
+        """
         leaves = [
-            values[leaf.index] if isinstance(leaf, Ref) else leaf
+            values[leaf.index] if isinstance(leaf, Ref) else _sized(leaf, sizes)
             for leaf in self.leaves
         ]
         args, params = jax.tree.unflatten(self.tree, leaves)
@@ -75,6 +78,13 @@ class Step:
                 return self.function(*args, **params)
             with jax.named_scope("/".join(self.scope)):
                 return self.function(*args, **params)
+
+
+def _sized(leaf: Any, sizes: Mapping[str, Any]) -> Any:
+    if isinstance(leaf, slice):
+        parts = (leaf.start, leaf.stop, leaf.step)
+        return slice(*(_sized(part, sizes) for part in parts))
+    return symbolic.size_at(leaf, sizes)
 
 
 @dataclass
@@ -109,8 +119,14 @@ class Record:
         for each in self.parameters:
             x = at_path(params, each)
             values[each.index] = x if each.trainable else jax.lax.stop_gradient(x)
+        sizes = {
+            str(ought): size
+            for each, x in zip(self.inputs, inputs, strict=True)
+            for size, ought in zip(jax.numpy.shape(x), each.aval.shape, strict=True)
+            if symbolic.is_symbolic(ought)
+        }
         for step in self.live(wanted):
-            outs = jax.tree.leaves(step.result(values))
+            outs = jax.tree.leaves(step.result(values, sizes))
             values.update(zip(step.outs, outs, strict=True))
         return [values[i] for i in wanted]
 
