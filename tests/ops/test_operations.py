@@ -15,6 +15,8 @@ from tilejax.ir import as_text
 from tilejax.ops.layers import layers
 from tilejax.ops.registry import declare, operations
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 USES = [
     pytest.param(op, sample, id=f"{op.name}-{at}")
     for op in operations().values()

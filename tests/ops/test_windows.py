@@ -9,6 +9,8 @@ import pytest
 from tests.ops.samples import arrays
 from tilejax import ops
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 STRIDES = [1, 2, 3]
 
 

@@ -11,6 +11,8 @@ from tests.passes.padding import check_gradients, check_values, poisoned
 from tilejax import errors, primitives
 from tilejax.passes.padded.program import padded
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 B, BS, BF, BSF = ("b",), ("b", "s"), ("b", None), ("b", "s", None)
 NONE1, NONE2 = (None,), (None, None)
 
@@ -117,6 +119,31 @@ CASES = {
         lambda x: (x.reshape(-1, 4) @ x[0, 0][:, None]).reshape(x.shape[:2]),
         [BSF],
         "f32[5,3,4]",
+    ),
+    "merged and shifted": (
+        lambda x, c: jnp.tanh(x.reshape(-1, 4) * c).mean(0),
+        [BSF, NONE1],
+        "f32[5,3,4] f32[4]",
+    ),
+    "weights a row": (
+        lambda x, w: jnp.einsum(
+            "bf,bfg->bg", x, jnp.broadcast_to(w, (x.shape[0], *w.shape))
+        ),
+        [BF, NONE2],
+        "f32[5,4] f32[4,3]",
+    ),
+    "sums so far": (lambda x: jnp.cumsum(x, 0) / x[-1], [BF], "f32[5,4]"),
+    "halves": (lambda x: 1 / x[: x.shape[0] // 2], [BF], "f32[5,4]"),
+    "back half": (lambda x: 1 / x[x.shape[0] // 2 :].cumsum(0), [BF], "f32[5,4]"),
+    "chosen rows": (lambda x, i: jnp.exp(x[i]).sum(0), [BF, B], "f32[5,4] i32[5]<5"),
+    "learnt start": (
+        lambda x, h: jax.lax.scan(
+            lambda c, r: (jnp.tanh(c + r), c.sum()),
+            jnp.broadcast_to(h, x[:, 0].shape),
+            x.swapaxes(0, 1),
+        ),
+        [BSF, NONE1],
+        "f32[5,3,4] f32[4]",
     ),
     "split": (lambda x: x.reshape(x.shape[0], 2, 2).sum(0), [BF], "f32[5,4]"),
     "flat": (lambda x: x.reshape(-1), [BF], "f32[5,4]"),
@@ -272,11 +299,9 @@ def test_sizes_of_one_and_of_the_bucket_itself_do(size, bucket, rng):
 
 REFUSED = {
     "python": (lambda x: x if x.shape[0] > 6 else -x, "depends on the value"),
-    "order of merged": (lambda x: jnp.cumsum(x.reshape(-1)), "no order along"),
-    "transposed and merged": (
-        lambda x: x.T.reshape(-1)[:: x.shape[1]] + jnp.arange(x.shape[0]),
-        "",
-    ),
+    "order of merged": (lambda x: jnp.cumsum(x.T.reshape(-1)), "no order along"),
+    "place in merged": (lambda x: jnp.argmax(x.T.reshape(-1)), "counts what is not"),
+    "unlike": (lambda x: x.T.reshape(-1) + x.reshape(-1), "beside each other"),
     "random": (
         lambda x: x + jax.random.uniform(jax.random.key(0), x.T.shape).T,
         "random numbers along a padded axis",

@@ -155,7 +155,14 @@ def resize(x: Any, names: tuple, sizes: Mapping[str, int]) -> Any:
     widths = [(0, new - old) for new, old in zip(shape, x.shape, strict=True)]
     if _is_at_hand(x):
         return np.pad(np.asarray(x), widths, mode="edge")
-    return jax.numpy.pad(x, widths, mode="edge")
+    for axis, (_, more) in enumerate(widths):
+        # as `pad` with mode="edge", but what is repeated has no gradient
+        if more:
+            last = jax.lax.slice_in_dim(x, x.shape[axis] - 1, x.shape[axis], axis=axis)
+            shape = (*x.shape[:axis], more, *x.shape[axis + 1 :])
+            behind = jax.lax.stop_gradient(jax.numpy.broadcast_to(last, shape))
+            x = jax.numpy.concatenate([x, behind], axis)
+    return x
 
 
 def _is_at_hand(x: Any) -> bool:

@@ -7,6 +7,8 @@ import pytest
 import tilejax
 from tilejax import errors
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 
 def _encoder():
     graph = tilejax.GraphBuilder("encoder")

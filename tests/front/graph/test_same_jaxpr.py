@@ -15,6 +15,8 @@ from tilejax._jax.symbolic import symbols
 from tilejax.ir import as_text, source
 from tilejax.ops.layers import layers
 
+pytestmark = pytest.mark.usefixtures("quick_to_compile")
+
 LAYERS = [
     pytest.param(layer, text, options, id=f"{layer.name}-{at}")
     for layer in layers().values()

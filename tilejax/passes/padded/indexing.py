@@ -10,26 +10,25 @@ from tilejax.passes.padded.axes import (
     Frame,
     Layout,
     Padded,
-    gate,
     joined,
     layouts_of,
     mask,
     prefix,
 )
-from tilejax.passes.padded.run import is_moving, plain, refusal, rule, shape_of
+from tilejax.passes.padded.run import plain, refusal, rule, shape_of
 from tilejax.passes.padded.summing import greatest, least
 
 _MODES = jax.lax.GatherScatterMode
 
 
-@rule("gather")
+@rule("gather", crosses=True)
 def gather(frame, eqn, operands):
     """Indices past the real elements are out of range, as they were."""
     value, indices = operands
     numbers, slices = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
     shape, out = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     mapped = numbers.start_index_map
-    index = _limited(frame, eqn, value, indices.x, shape, slices, mapped)
+    x, index = _limited(frame, eqn, value, indices.x, shape, slices, mapped)
     batch = indices.layouts[:-1]
     window = [
         layout if _same(slices[d], shape[d]) else layouts_of([slices[d]])[0]
@@ -47,10 +46,7 @@ def gather(frame, eqn, operands):
         next(windows) if d in numbers.offset_dims else next(there)
         for d in range(len(out))
     ]
-    (found,) = plain(frame, eqn, [value.x, index], layouts)
-    if frame.gated and is_moving(eqn.invars[0]):
-        found = gate(frame, found, out)
-    return [found]
+    return plain(frame, eqn, [x, index], layouts)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -59,28 +55,31 @@ def _same(a: Any, b: Any) -> bool:
 
 def _limited(
     frame: Frame, eqn, value: Padded, index: Any, shape, slices, mapped
-) -> Any:
-    """Return the indices, with those past the real elements made to be so."""
+) -> tuple[Any, Any]:
+    """Make indices past the real elements be past the padded ones, or be clipped.
+
+    **Returns:** the array, with room behind where a slice's own size is not known, and
+    the indices.
+    """
+    x = value.x
     for d, layout in enumerate(value.layouts):
         if layout is None or _same(slices[d], shape[d]) or d not in mapped:
             continue
         if not prefix(layout, shape[d]):
             raise refusal(eqn, f"axis {d} has no real elements in front")
         if is_symbolic(slices[d]):
-            # as many places for it among the real elements as among the padded ones
-            if is_symbolic(shape[d] - slices[d]):
-                raise refusal(eqn, f"the size of the slice along axis {d}")
-            continue
+            room = (*x.shape[:d], frame.padded(slices[d]), *x.shape[d + 1 :])
+            x = jnp.concatenate([x, jnp.zeros(room, x.dtype)], d)
         at = mapped.index(d)
         column = index[..., at]
-        most = jnp.asarray(frame.real(shape[d]) - slices[d], column.dtype)
-        if eqn.params["mode"] == _MODES.CLIP:
-            column = jnp.clip(column, 0, most)
-        elif eqn.params["mode"] == _MODES.FILL_OR_DROP:
-            outside = jnp.asarray(frame.padded(shape[d]), column.dtype)
+        most = jnp.asarray(frame.real(shape[d] - slices[d]), column.dtype)
+        if eqn.params["mode"] == _MODES.FILL_OR_DROP:
+            outside = jnp.asarray(x.shape[d], column.dtype)
             column = jnp.where(column > most, outside, column)
+        elif eqn.params["mode"] == _MODES.CLIP or is_symbolic(slices[d]):
+            column = jnp.clip(column, 0, most)
         index = index.at[..., at].set(column)
-    return index
+    return x, index
 
 
 _NEUTRAL = {
@@ -112,16 +111,18 @@ def scatter(frame, eqn, operands):
         if layouts[d] is not None and not _same(slices[d], shape[d]):
             layouts[d] = (shape[d],)
     mapped = numbers.scatter_dims_to_operand_dims
-    index = _limited(frame, eqn, value, indices.x, shape, slices, mapped)
+    x, index = _limited(frame, eqn, value, indices.x, shape, slices, mapped)
+    if x is not value.x:
+        raise refusal(eqn, "what is put in has a size that depends on a name")
     rows = [d for d in range(len(update_shape)) if d not in numbers.update_window_dims]
-    x = updates.x
+    new = updates.x
     if any(updates.layouts[d] is not None for d in rows):
         if eqn.primitive.name in _NEUTRAL:
-            fill = _NEUTRAL[eqn.primitive.name](x.dtype)
-            x = mask(frame, updates, update_shape, fill, rows)
+            fill = _NEUTRAL[eqn.primitive.name](new.dtype)
+            new = mask(frame, updates, update_shape, fill, rows)
         else:
             index = _dropped(frame, eqn, indices, index, mode)
-    return plain(frame, eqn, [value.x, index, x], layouts)
+    return plain(frame, eqn, [value.x, index, new], layouts)
 
 
 def _dropped(frame: Frame, eqn, indices: Padded, index: Any, mode) -> Any:

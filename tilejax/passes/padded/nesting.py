@@ -16,7 +16,7 @@ from tilejax.passes.padded.axes import Padded, joined, layouts_of
 from tilejax.passes.padded.run import plain, refusal, rule, run, shape_of
 
 
-@rule("jit", "closed_call", "core_call")
+@rule("jit", "closed_call", "core_call", takes_uniform=True)
 def call(frame, eqn, operands):
     """The body in the place of the call."""
     ((_, body),) = nested(eqn)
@@ -39,7 +39,7 @@ def custom_vjp(frame, eqn, operands):
     return run(body, frame, operands)
 
 
-@rule("custom_jvp_call")
+@rule("custom_jvp_call", takes_uniform=True)
 def custom_jvp(frame, eqn, operands):
     """Its function and its derivative rule, both on padded arrays."""
     ((_, body),) = nested(eqn)
@@ -83,7 +83,7 @@ def _zero_tangent(x: Any) -> Any:
     return np.zeros(x.shape, jax.dtypes.float0)
 
 
-@rule("remat2", "checkpoint")
+@rule("remat2", "checkpoint", takes_uniform=True)
 def checkpoint(frame, eqn, operands):
     """A checkpoint of what its body becomes."""
     ((_, body),) = nested(eqn)

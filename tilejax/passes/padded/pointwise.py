@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from tilejax._jax.symbolic import is_symbolic
-from tilejax.passes.padded.axes import UNIFORM, Padded, gate, joined, mask
+from tilejax.passes.padded.axes import UNIFORM, Padded, joined, mask
 from tilejax.passes.padded.run import is_moving, plain, refusal, rule, shape_of
 
 _POINTWISE = (
@@ -18,7 +18,7 @@ _POINTWISE = (
 )
 
 
-@rule(*_POINTWISE.split())
+@rule(*_POINTWISE.split(), takes_uniform=True)
 def pointwise(frame, eqn, operands):
     """Operands of rank 0, and axes of size 1, count for all elements."""
     shape = shape_of(eqn.outvars[0])
@@ -28,34 +28,34 @@ def pointwise(frame, eqn, operands):
         for d in range(len(shape))
     ]
     arrays = [each.x for each in operands]
-    if frame.gated and any(layout is not None for layout in layouts):
+    if frame.gated and any(layout not in (None, UNIFORM) for layout in layouts):
         pairs = zip(operands, eqn.invars, strict=True)
         arrays = [
-            _spread(frame, each, shape_of(atom), shape) if is_moving(atom) else each.x
+            _spread(frame, each, layouts, shape) if is_moving(atom) else each.x
             for each, atom in pairs
         ]
     return plain(frame, eqn, arrays, layouts)
 
 
-def _spread(frame, value, shape, wanted):
-    """Broadcast and gate an operand along padded axes that it does not have."""
-    if not shape:
-        shape, none = (1,) * len(wanted), (None,) * len(wanted)
-        value = Padded(jnp.reshape(value.x, shape), none)
+def _spread(frame, value, layouts, shape):
+    """Zero an operand where its one element along an axis meets what is not real."""
+    x, own = value.x, value.layouts
+    if len(own) != len(shape):
+        x, own = jnp.reshape(x, (1,) * len(shape)), (None,) * len(shape)
     new = [
         d
-        for d, (size, full) in enumerate(zip(shape, wanted, strict=True))
-        if is_symbolic(full) and not is_symbolic(size)
+        for d, layout in enumerate(layouts)
+        if layout not in (None, UNIFORM) and own[d] in (None, UNIFORM)
     ]
     if not new:
         return value.x
-    sizes = [frame.padded(wanted[d] if d in new else n) for d, n in enumerate(shape)]
-    x = jnp.broadcast_to(value.x, sizes)
-    layouts = [UNIFORM if d in new else y for d, y in enumerate(value.layouts)]
-    return mask(frame, Padded(x, tuple(layouts)), wanted, 0, new)
+    full = [frame.padded(shape[d]) if d in new else n for d, n in enumerate(x.shape)]
+    x = jnp.broadcast_to(x, full)
+    there = tuple(layouts[d] if d in new else None for d in range(len(shape)))
+    return mask(frame, Padded(x, there), shape, 0, new)
 
 
-@rule("optimization_barrier")
+@rule("optimization_barrier", takes_uniform=True)
 def barrier(frame, eqn, operands):
     """As many results as operands, each as it was."""
     outs = plain(frame, eqn, [each.x for each in operands])
@@ -63,22 +63,18 @@ def barrier(frame, eqn, operands):
     return [Padded(out.x, each.layouts) for out, each in pairs]
 
 
-@rule("broadcast_in_dim")
+@rule("broadcast_in_dim", takes_uniform=True)
 def broadcast(frame, eqn, operands):
     """New axes have one value along them; others stay as they were."""
     (value,), (out,) = operands[:1], eqn.outvars
     shape, sizes = shape_of(out), shape_of(eqn.invars[0])
     dims = eqn.params["broadcast_dimensions"]
     layouts = [UNIFORM if is_symbolic(size) else None for size in shape]
-    is_new = [is_symbolic(size) for size in shape]
     for at, d in enumerate(dims):
         if is_symbolic(sizes[at]):
-            layouts[d], is_new[d] = value.layouts[at], False
+            layouts[d] = value.layouts[at]
     x = jax.lax.broadcast_in_dim(value.x, frame.static(shape), dims)
-    found = Padded(x, tuple(layouts))
-    if frame.gated and any(is_new) and is_moving(eqn.invars[0]):
-        found = gate(frame, found, shape)
-    return [found]
+    return [Padded(x, tuple(layouts))]
 
 
 @rule("iota")
@@ -106,7 +102,7 @@ def size_as_value(frame, eqn, operands):
 def random_bits(frame, eqn, operands):
     """Bits depend on an element's index alone, and on it only along the first axis."""
     shape = eqn.params["shape"]
-    by_index = jax.config.read("jax_threefry_partitionable")
+    by_index = jax.config.jax_threefry_partitionable  # pyright: ignore
     if any(map(is_symbolic, shape[1:])) or not by_index:
         raise refusal(
             eqn,

@@ -1,6 +1,7 @@
 """Going through a symbolic program with padded arrays."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tilejax._jax.jaxprs import Eqn, Program, consts, is_literal
@@ -8,20 +9,49 @@ from tilejax._jax.rebind import at_line_of, rebind, value_of
 from tilejax._jax.symbolic import is_symbolic
 from tilejax.errors import BucketError
 from tilejax.ir import source
-from tilejax.passes.padded.axes import Frame, Padded, layouts_of
+from tilejax.passes.padded.axes import (
+    UNIFORM,
+    Frame,
+    Padded,
+    gate,
+    layouts_of,
+    mask,
+)
 
 # (frame, equation, operands) to results.
 Rule = Callable[[Frame, Eqn, list[Padded]], list[Padded]]
-RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """State how equations of these primitives are run."""
+@dataclass(frozen=True)
+class _Known:
+    """A rule, and what it asks of a program that is differentiated; see `rule`."""
+
+    run: Rule
+    takes_uniform: bool
+    crosses: bool
+
+
+_RULES: dict[str, _Known] = {}
+
+
+def rule(
+    *names: str, takes_uniform: bool = False, crosses: bool = False
+) -> Callable[[Rule], Rule]:
+    """State how equations of these primitives are run.
+
+    **Arguments:**
+
+    - `takes_uniform`: whether an operand may be UNIFORM where the program is
+      differentiated. For others it is gated before, since then the gradients of what
+      is not real must not come back to what all elements are copies of.
+    - `crosses`: whether what is not real of a result may depend on what is real. Then
+      the result is gated, since gradients would go the other way.
+    """
 
     def add(function: Rule) -> Rule:
         for name in names:
-            assert name not in RULES, name
-            RULES[name] = function
+            assert name not in _RULES, name
+            _RULES[name] = _Known(function, takes_uniform, crosses)
         return function
 
     return add
@@ -47,22 +77,58 @@ def run(program: Program, frame: Frame, operands: Sequence[Padded]) -> list[Padd
         return found if isinstance(found, Padded) else Padded(found, ())
 
     for eqn in program.eqns:
-        outs = _equation(frame, eqn, [read(v) for v in eqn.invars])
+        try:
+            outs = _equation(frame, eqn, [read(v) for v in eqn.invars])
+        except BucketError as error:
+            raise _located(error, eqn) from error.__cause__
         known.update(zip(eqn.outvars, outs, strict=True))
     return [read(v) for v in program.outvars]
 
 
 def _equation(frame: Frame, eqn: Eqn, operands: list[Padded]) -> list[Padded]:
-    found = RULES.get(eqn.primitive.name)
+    found = _RULES.get(eqn.primitive.name)
     if found is None and eqn.primitive.name.startswith("tiled_"):
-        found = RULES["tiled"]
+        found = _RULES["tiled"]
     if found is not None:
         with at_line_of(eqn):
-            return found(frame, eqn, operands)
+            if frame.gated and not found.takes_uniform:
+                operands = [
+                    _settled(frame, each, v)
+                    for each, v in zip(operands, eqn.invars, strict=True)
+                ]
+            outs = found.run(frame, eqn, operands)
+            if frame.gated and found.crosses:
+                pairs = zip(outs, eqn.outvars, strict=True)
+                outs = [gate(frame, out, shape_of(v)) for out, v in pairs]
+            return outs
     atoms = [*eqn.invars, *eqn.outvars]
     if any(map(is_symbolic, (s for v in atoms for s in getattr(v.aval, "shape", ())))):
         raise refusal(eqn, "it has no rule for padded arrays")
     return plain(frame, eqn, [each.x for each in operands])
+
+
+def _located(error: BucketError, eqn: Eqn) -> BucketError:
+    """Say where the outermost equation is that is known to stand in a user's line."""
+    where = source(eqn)
+    if where is None or " at " in str(error):
+        return error
+    return BucketError(f"{error} (called at {where})")
+
+
+def _settled(frame: Frame, value: Padded, atom: Any) -> Padded:
+    """Zero what is not real of an operand whose elements are all equal."""
+    uniform = [d for d, layout in enumerate(value.layouts) if layout == UNIFORM]
+    if not uniform:
+        return value
+    x = value.x
+    if is_moving(atom):
+        x = mask(frame, value, shape_of(atom), 0, uniform)
+    firsts = layouts_of(shape_of(atom))
+    layouts = [
+        first if layout == UNIFORM else layout
+        for first, layout in zip(firsts, value.layouts, strict=True)
+    ]
+    return Padded(x, tuple(layouts))
 
 
 def plain(

@@ -4,13 +4,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tilejax._jax.symbolic import is_symbolic
 from tilejax.passes.padded.axes import UNIFORM, Layout, Padded, joined, mask, prefix
 from tilejax.passes.padded.run import plain, refusal, rule, shape_of
 
 
-@rule("transpose")
+@rule("transpose", takes_uniform=True)
 def transpose(frame, eqn, operands):
     """Layouts go with their axes."""
     (value,) = operands
@@ -18,7 +19,7 @@ def transpose(frame, eqn, operands):
     return plain(frame, eqn, [value.x], layouts)
 
 
-@rule("squeeze")
+@rule("squeeze", takes_uniform=True)
 def squeeze(frame, eqn, operands):
     """An axis of size 1 has no name in it."""
     (value,), gone = operands, eqn.params["dimensions"]
@@ -26,7 +27,7 @@ def squeeze(frame, eqn, operands):
     return plain(frame, eqn, [value.x], layouts)
 
 
-@rule("expand_dims")
+@rule("expand_dims", takes_uniform=True)
 def expand_dims(frame, eqn, operands):
     """New axes have size 1."""
     (value,), new = operands, eqn.params["dimensions"]
@@ -125,7 +126,7 @@ def _layout(factors: list, size: Any) -> Layout:
     return tuple(factors)
 
 
-@rule("slice")
+@rule("slice", crosses=True)
 def cut(frame, eqn, operands):
     """From a fixed start, or from one that depends on a size."""
     (value,) = operands
@@ -163,7 +164,7 @@ def _from(frame, x: Any, start: Any, size: Any, axis: int) -> Any:
     return jax.lax.dynamic_slice_in_dim(x, start, count, axis)
 
 
-@rule("concatenate")
+@rule("concatenate", crosses=True)
 def concatenate(frame, eqn, operands):
     """Each array is put where the real elements of the one before it end."""
     along, (out,) = eqn.params["dimension"], eqn.outvars
@@ -192,7 +193,7 @@ def _joined_axis(eqn, operands, d: int) -> Layout:
     return joined([each.layouts[d] for each in operands], eqn.primitive.name)
 
 
-@rule("pad")
+@rule("pad", crosses=True)
 def pad(frame, eqn, operands):
     """What comes behind real elements is written over those that are not."""
     value, fill = operands
@@ -205,23 +206,22 @@ def pad(frame, eqn, operands):
         if is_symbolic(low) or not prefix(value.layouts[d], shape[d]):
             raise refusal(eqn, f"axis {d} has no real elements in front")
         behind.append(d)
-    layouts = [
+    layouts = tuple(
         value.layouts[d] if d not in behind else (size,) if is_symbolic(size) else None
         for d, size in enumerate(shape_of(out))
-    ]
-    x = _filled(frame, value, shape, fill.x, behind)
-    return plain(frame, eqn, [x, fill.x], layouts)
-
-
-def _filled(frame, value: Padded, shape: tuple, fill: Any, axes: list[int]) -> Any:
-    if not axes:
-        return value.x
-    is_real = mask(
-        frame, Padded(jnp.ones_like(value.x, bool), value.layouts), shape, False, axes
     )
-    return jnp.where(
-        is_real, value.x, jax.lax.convert_element_type(fill, value.x.dtype)
-    )
+    if not value.axes:
+        return plain(frame, eqn, [value.x, fill.x], layouts)
+    # What it is padded with goes where a result is real, and is no element of x: in
+    # reverse, its gradient then comes from there alone.
+    zero = jnp.zeros((), value.x.dtype)
+    is_x = Padded(jnp.ones(value.x.shape, bool), value.layouts)
+    is_x = mask(frame, is_x, shape, False, behind)
+    config = frame.static(config)
+    moved = jax.lax.pad(mask(frame, value, shape, 0, behind), zero, config)
+    is_fill = Padded(~jax.lax.pad(is_x, np.array(False), config), layouts)
+    is_fill = mask(frame, is_fill, shape_of(out), False, is_fill.axes)
+    return [Padded(jnp.where(is_fill, fill.x, moved), layouts)]
 
 
 @rule("rev")
@@ -249,7 +249,7 @@ def split(frame, eqn, operands):
     return [Padded(out.x, value.layouts) for out in outs]
 
 
-@rule("dynamic_slice")
+@rule("dynamic_slice", crosses=True)
 def dynamic_slice(frame, eqn, operands):
     """A start is clamped to where the real elements leave room."""
     value, *starts = operands
@@ -270,7 +270,7 @@ def dynamic_slice(frame, eqn, operands):
     return plain(frame, eqn, [x, *found], layouts)
 
 
-@rule("dynamic_update_slice")
+@rule("dynamic_update_slice", crosses=True)
 def dynamic_update_slice(frame, eqn, operands):
     """As a dynamic slice; what is put in is put in whole."""
     value, update, *starts = operands

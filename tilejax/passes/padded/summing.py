@@ -34,7 +34,10 @@ NEUTRAL = {
 }
 
 
-@rule(*(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min", "and", "or", "xor")))
+@rule(
+    *(f"reduce_{kind}" for kind in ("sum", "prod", "max", "min", "and", "or", "xor")),
+    takes_uniform=True,
+)
 def reduction(frame, eqn, operands):
     """What is not real is replaced by what adds nothing."""
     (value,), axes = operands, eqn.params["axes"]
@@ -57,7 +60,10 @@ def choice(frame, eqn, operands):
     return plain(frame, eqn, [x], layouts)
 
 
-@rule(*(f"cum{kind}" for kind in ("sum", "prod", "max", "min", "logsumexp")))
+@rule(
+    *(f"cum{kind}" for kind in ("sum", "prod", "max", "min", "logsumexp")),
+    crosses=True,
+)
 def accumulation(frame, eqn, operands):
     """Real elements come first, and so do not see the others but in reverse."""
     (value,), axis = operands, eqn.params["axis"]

@@ -1,12 +1,12 @@
 """Convolutions and windows that move over axes."""
 
 from tilejax._jax.symbolic import is_symbolic
-from tilejax.passes.padded.axes import Layout, Padded, gate, mask, prefix
+from tilejax.passes.padded.axes import Layout, Padded, mask, prefix
 from tilejax.passes.padded.run import is_moving, plain, refusal, rule, shape_of
 from tilejax.passes.padded.summing import NEUTRAL
 
 
-@rule("conv_general_dilated")
+@rule("conv_general_dilated", crosses=True)
 def convolution(frame, eqn, operands):
     """Space beyond what is real is zero, as it is beyond an array."""
     x, w = operands
@@ -36,11 +36,10 @@ def convolution(frame, eqn, operands):
     axes = x.axes if is_gated else [lhs[1], *space]
     a = mask(frame, x, x_shape, 0, axes)
     b = mask(frame, w, w_shape, 0, w.axes if is_gated else [rhs[1]])
-    (found,) = plain(frame, eqn, [a, b], layouts)
-    return [gate(frame, found, sizes) if is_gated else found]
+    return plain(frame, eqn, [a, b], layouts)
 
 
-@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min")
+@rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", crosses=True)
 def window(frame, eqn, operands):
     """What is not real adds nothing to a window."""
     (value,) = operands
