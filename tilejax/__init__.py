@@ -1,5 +1,6 @@
 """A tiling compiler for JAX: write once, run anywhere, at the speed of the machine."""
 
+from tilejax import errors as errors, ops as ops
 from tilejax.front.checked import checked as checked
 from tilejax.front.filter_jit import filter_jit as filter_jit
 from tilejax.front.graph.graph import GraphBuilder as GraphBuilder

@@ -74,7 +74,7 @@ def test_padding_stays_out_of_gradients_that_overflow():
 
 
 def test_two_names_static_and_keyword_arguments_and_trees(rng):
-    def f(tree, *, power, mask=None):
+    def f(tree, *, power, mask):
         x = tree["x"] ** power
         return {"y": (x * mask[..., None]).sum(1), "n": x.shape[1]}
 

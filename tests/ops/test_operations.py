@@ -22,7 +22,12 @@ USES = [
     for op in operations().values()
     for at, sample in enumerate(op.samples)
 ]
-WITH_ORACLE = [use for use in USES if use.values[0].oracle is not None]
+WITH_ORACLE = [
+    pytest.param(op, sample, id=f"{op.name}-{at}")
+    for op in operations().values()
+    for at, sample in enumerate(op.samples)
+    if op.oracle is not None
+]
 # Their oracles are in the files beside this one, or with the primitives.
 WITHOUT_ORACLE = {
     *(f"conv{n}d{end}" for n in (1, 2, 3) for end in ("", "_transpose")),

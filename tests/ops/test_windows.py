@@ -40,6 +40,7 @@ def _collected(windows, of, batch, features):
         if found is None:
             found = np.zeros((batch, *counts, features), np.float32)
         found[(slice(None), *at)] = of(window)
+    assert found is not None
     return found
 
 

@@ -354,6 +354,17 @@ def test_a_missing_mask_would_be_seen(rng, monkeypatch):
         check_values(fun, args, names)
 
 
+def test_a_missing_gate_would_be_seen(rng, monkeypatch):
+    from tilejax.passes.padded import run
+
+    fun, names, text = CASES["sums so far"]
+    args = arrays(text, rng)
+    check_gradients(fun, args, names)
+    monkeypatch.setattr(run, "gate", lambda frame, value, shape: value)
+    with pytest.raises(AssertionError):
+        check_gradients(fun, args, names)
+
+
 def test_poison_is_in_the_padding():
     x = poisoned(np.ones((5, 3), np.float32), BS, {"b": 8, "s": 4})
     assert np.isnan(x).sum() == 8 * 4 - 5 * 3

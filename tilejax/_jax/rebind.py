@@ -5,7 +5,7 @@ from typing import Any
 
 from jax._src import source_info_util
 
-from tilejax._jax.jaxprs import Eqn, Literal, Program, close, context_of
+from tilejax._jax.jaxprs import Eqn, Program, close, context_of, is_literal
 
 
 def rebind(eqn: Eqn, operands: Sequence, params: Mapping[str, Any]) -> list:
@@ -44,4 +44,4 @@ def jvp_program(eqn: Eqn, zeros: Sequence[bool]) -> tuple[Program, list[bool]]:
 
 def value_of(atom: Any, known: Mapping) -> Any:
     """Return the value of an operand: a literal's own, or that of a variable."""
-    return atom.val if type(atom) is Literal else known[atom]
+    return atom.val if is_literal(atom) else known[atom]

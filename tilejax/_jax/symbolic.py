@@ -49,7 +49,7 @@ def more(known: Mapping[str, Any], names: Any) -> dict[str, Any]:
 def size_at(size: Any, known: Mapping[str, Any]) -> Any:
     """Return what a size is where the names in it are these numbers or traced ones.
 
-    >>> size_at(2 * symbols(["n"])["n"] + 1, {"n": 3})
+    >>> int(size_at(2 * symbols(["n"])["n"] + 1, {"n": 3}))
     7
     """
     return size._evaluate(dict(known)) if is_symbolic(size) else size

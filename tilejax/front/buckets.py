@@ -61,16 +61,16 @@ def check_rules(bucket: Any) -> dict[str, Rule]:
     if not isinstance(bucket, Mapping) or not bucket:
         raise ParameterError(f"bucket={bucket!r}: {wanted}")
     for name, rule in bucket.items():
-        is_sizes = isinstance(rule, Sequence) and not isinstance(rule, str)
-        is_good = (
-            rule == "pow2"
-            or (isinstance(rule, int) and not isinstance(rule, bool) and rule > 0)
-            or (is_sizes and rule and all(isinstance(n, int) and n > 0 for n in rule))
-            or callable(rule)
-        )
+        is_good = rule == "pow2" or callable(rule) or _is_size(rule)
+        if isinstance(rule, Sequence) and not isinstance(rule, str):
+            is_good = bool(rule) and all(map(_is_size, rule))
         if not is_good or not isinstance(name, str) or not name.isidentifier():
             raise ParameterError(f"bucket={{{name!r}: {rule!r}}}: {wanted}")
     return dict(bucket)
+
+
+def _is_size(size: Any) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size > 0
 
 
 def check_axes(axes: Any, bucket: Mapping, fun: Callable) -> dict[str, tuple]:

@@ -77,7 +77,7 @@ def test_shapes_that_may_differ_are_refused_while_building():
     x = graph.placeholder(shape=("n", 4))
     y = graph.placeholder(shape=("m", 4))
     with pytest.raises(errors.ShapeError, match=r"add: x is float32\[n,4\]"):
-        x + y
+        _ = x + y
 
 
 def test_an_export_of_named_sizes_serves_all(rng):

@@ -11,6 +11,16 @@ from tilejax.errors import ArgumentError
 from tilejax.primitives.sizes import show
 
 
+def _operator(
+    op: ops.Operation, *, is_reflected: bool = False
+) -> Callable[[Any, Any], Any]:
+    def run(self: Any, other: Any) -> Any:
+        operands = (other, self) if is_reflected else (self, other)
+        return self.graph.apply(op, *operands)
+
+    return run
+
+
 class Node:
     """A value of a graph that is being built; made by the graph's methods.
 
@@ -69,35 +79,29 @@ class Node:
         """Convert to another dtype."""
         return self.graph.apply(ops.cast, self, jnp.dtype(dtype))
 
+    def __neg__(self) -> "Node":
+        return self.graph.apply(ops.negative, self)
 
-def _operator(op: ops.Operation, *, is_reflected: bool = False) -> Callable:
-    def run(self: Node, other: Any) -> Node:
-        operands = (other, self) if is_reflected else (self, other)
-        return self.graph.apply(op, *operands)
+    def __abs__(self) -> "Node":
+        return self.graph.apply(ops.abs, self)
 
-    return run
-
-
-_BINARY = {
-    "add": ops.add,
-    "sub": ops.subtract,
-    "mul": ops.multiply,
-    "truediv": ops.divide,
-    "floordiv": ops.floor_divide,
-    "mod": ops.remainder,
-    "pow": ops.power,
-    "matmul": ops.matmul,
-}
-_COMPARISONS = {
-    "lt": ops.less,
-    "le": ops.less_equal,
-    "gt": ops.greater,
-    "ge": ops.greater_equal,
-}
-for _name, _op in _BINARY.items():
-    setattr(Node, f"__{_name}__", _operator(_op))
-    setattr(Node, f"__r{_name}__", _operator(_op, is_reflected=True))
-for _name, _op in _COMPARISONS.items():
-    setattr(Node, f"__{_name}__", _operator(_op))
-for _name, _op in {"neg": ops.negative, "abs": ops.abs}.items():
-    setattr(Node, f"__{_name}__", lambda self, _op=_op: self.graph.apply(_op, self))
+    __add__ = _operator(ops.add)
+    __radd__ = _operator(ops.add, is_reflected=True)
+    __sub__ = _operator(ops.subtract)
+    __rsub__ = _operator(ops.subtract, is_reflected=True)
+    __mul__ = _operator(ops.multiply)
+    __rmul__ = _operator(ops.multiply, is_reflected=True)
+    __truediv__ = _operator(ops.divide)
+    __rtruediv__ = _operator(ops.divide, is_reflected=True)
+    __floordiv__ = _operator(ops.floor_divide)
+    __rfloordiv__ = _operator(ops.floor_divide, is_reflected=True)
+    __mod__ = _operator(ops.remainder)
+    __rmod__ = _operator(ops.remainder, is_reflected=True)
+    __pow__ = _operator(ops.power)
+    __rpow__ = _operator(ops.power, is_reflected=True)
+    __matmul__ = _operator(ops.matmul)
+    __rmatmul__ = _operator(ops.matmul, is_reflected=True)
+    __lt__ = _operator(ops.less)
+    __le__ = _operator(ops.less_equal)
+    __gt__ = _operator(ops.greater)
+    __ge__ = _operator(ops.greater_equal)

@@ -1,5 +1,6 @@
 """Which elements of a padded array are real."""
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,13 +135,12 @@ def mask(
     if not axes:
         return value.x
     if key not in value.masked:
-        x = value.x
-        mask = None
+        x, reals = value.x, []
         for at in axes:
-            one = real_along(frame, value.layouts[at], shape[at])
-            one = jax.lax.broadcast_in_dim(one, x.shape, (at,))
-            mask = one if mask is None else mask & one
-        value.masked[key] = jax.lax.select(mask, x, jnp.full_like(x, fill))
+            real = real_along(frame, value.layouts[at], shape[at])
+            reals.append(jax.lax.broadcast_in_dim(real, x.shape, (at,)))
+        is_real = functools.reduce(jax.lax.bitwise_and, reals)
+        value.masked[key] = jax.lax.select(is_real, x, jnp.full_like(x, fill))
     return value.masked[key]
 
 
