@@ -102,6 +102,30 @@ def test_it_shows_the_program_of_the_bucket(bucketed, rng):
     assert "buckets" in repr(bucketed)
 
 
+def test_arrays_stay_on_the_device_where_they_were_put(bucketed, rng, eight_devices):
+    w, x = jax.device_put((weights(rng), jnp.ones((5, 4))), eight_devices[3])
+    for found in bucketed(w, x):
+        assert found.devices() == {eight_devices[3]}
+    for found in bucketed(weights(rng), jnp.ones((5, 4))):
+        assert not found.committed
+
+
+def test_with_jit_disabled_nothing_is_padded(bucketed, rng):
+    w, x = weights(rng), jnp.ones((5, 4)) * jnp.arange(5.0)[:, None]
+    with jax.disable_jit():
+        found = bucketed(w, x)
+    np.testing.assert_allclose(found[1], mlp(w, x)[1], rtol=1e-5)
+
+
+def test_it_can_be_mapped(bucketed, rng):
+    w = weights(rng)
+    x = jnp.asarray(rng.standard_normal((3, 5, 4)), jnp.float32)
+    found = jax.vmap(bucketed, (None, 0))(w, x)
+    wanted = jax.vmap(mlp, (None, 0))(w, x)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_nothing_at_all_is_not_padded(bucketed, rng):
     found = bucketed(weights(rng), jnp.ones((0, 4)))
     assert found[0].shape == (0, 3)

@@ -49,6 +49,7 @@ class Bucketed:
         self._fun = fun
         self._bucket = check_rules(bucket)
         self._axes = check_axes(axes, self._bucket, fun)
+        self._labels = list(inspect.signature(fun).parameters)
         self._plain = jit(fun, **options)
         self._made: dict[Any, Any] = {}
         self._jit, self._options = jit, dict(options)
@@ -104,7 +105,8 @@ class Bucketed:
                         f"{name} is {sizes[name]} in one argument and {size} in "
                         f"another, of shape {x.shape}"
                     )
-        if 0 in sizes.values() or not sizes:
+        is_off = jax.config.jax_disable_jit  # pyright: ignore
+        if 0 in sizes.values() or not sizes or is_off:
             return self._plain, (args, kwargs), sizes, sizes
         buckets = {n: bucket_of(n, self._bucket[n], size) for n, size in sizes.items()}
         resized = [
@@ -118,9 +120,9 @@ class Bucketed:
 
     def _names(self, args: tuple, kwargs: dict) -> list[tuple]:
         """Name the axes of each leaf of the arguments."""
-        parameters = list(inspect.signature(self._fun).parameters)
         labels = [
-            parameters[at] if at < len(parameters) else "" for at in range(len(args))
+            self._labels[at] if at < len(self._labels) else ""
+            for at in range(len(args))
         ]
 
         def named(label: str, value: Any) -> list[tuple]:
@@ -164,11 +166,11 @@ def _cut(cut: Cut, buckets: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
         return cut.x
     x = cut.x
     is_key = jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
-    if is_tracer(x) or is_key or len(x.devices()) > 1:
-        return cut.real(buckets, sizes)
-    device = next(iter(x.devices()))
-    if device.platform != "cpu":
+    if is_tracer(x) or is_key or x.committed or not _is_on_cpu(x):
         return cut.real(buckets, sizes)
     # in place, by NumPy: a slice of JAX's is compiled anew for each size
-    real = Cut(np.asarray(x), cut.axes).real(buckets, sizes)
-    return jax.device_put(real, device)
+    return jax.device_put(Cut(np.asarray(x), cut.axes).real(buckets, sizes))
+
+
+def _is_on_cpu(x: Any) -> bool:
+    return all(device.platform == "cpu" for device in x.devices())

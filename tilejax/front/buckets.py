@@ -169,6 +169,6 @@ def _is_at_hand(x: Any) -> bool:
     """Say whether NumPy can read it in place, which needs no compiled program."""
     if isinstance(x, np.ndarray):
         return True
-    if is_tracer(x) or not isinstance(x, jax.Array):
-        return False
-    return len(x.devices()) == 1 and next(iter(x.devices())).platform == "cpu"
+    if is_tracer(x) or not isinstance(x, jax.Array) or x.committed:
+        return False  # where the user put it, it stays
+    return all(device.platform == "cpu" for device in x.devices())
