@@ -102,6 +102,18 @@ def test_it_shows_the_program_of_the_bucket(bucketed, rng):
     assert "buckets" in repr(bucketed)
 
 
+def test_second_and_forward_derivatives_are_those_of_the_real_arrays(rng):
+    def f(w, x):
+        y = x @ w
+        return jnp.sum(jnp.tanh(y) ** 2) / x.shape[0] + jax.nn.logsumexp(y)
+
+    run = tilejax.jit(f, bucket={"n": "pow2"}, axes={"x": "n ..."})
+    w = jnp.asarray(rng.standard_normal(4), jnp.float32)
+    x = jnp.asarray(rng.standard_normal((5, 4)), jnp.float32)
+    for of in (jax.hessian, lambda f: lambda *a: jax.jvp(f, a, a)[1]):
+        np.testing.assert_allclose(of(run)(w, x), of(f)(w, x), rtol=1e-4, atol=1e-5)
+
+
 def test_arrays_stay_on_the_device_where_they_were_put(bucketed, rng, eight_devices):
     w, x = jax.device_put((weights(rng), jnp.ones((5, 4))), eight_devices[3])
     for found in bucketed(w, x):
