@@ -114,6 +114,16 @@ def test_second_and_forward_derivatives_are_those_of_the_real_arrays(rng):
         np.testing.assert_allclose(of(run)(w, x), of(f)(w, x), rtol=1e-4, atol=1e-5)
 
 
+def test_random_numbers_along_the_first_axis_are_the_same():
+    def f(x, key):
+        return tilejax.ops.dropout(x, key, rate=0.5).sum(1)
+
+    run = tilejax.jit(f, bucket={"n": "pow2"}, axes={"x": "n _"})
+    x = jnp.ones((5, 7))
+    for key in (jax.random.key(1), jax.random.PRNGKey(2)):
+        np.testing.assert_array_equal(run(x, key), f(x, key))
+
+
 def test_arrays_stay_on_the_device_where_they_were_put(bucketed, rng, eight_devices):
     w, x = jax.device_put((weights(rng), jnp.ones((5, 4))), eight_devices[3])
     for found in bucketed(w, x):

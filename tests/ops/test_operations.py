@@ -1,5 +1,6 @@
 """Each operation of the table: its value, its jaxpr in a graph, its own errors."""
 
+import dataclasses
 import functools
 
 import jax
@@ -62,6 +63,12 @@ def test_the_value_is_that_of_the_oracle(op, sample, rng):
     for a, b in pairs:
         assert a.shape == np.shape(b)
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_a_wrong_value_would_be_seen(rng):
+    wrong = dataclasses.replace(ops.exp, oracle=np.expm1)
+    with pytest.raises(AssertionError):
+        test_the_value_is_that_of_the_oracle(wrong, wrong.samples[0], rng)
 
 
 @pytest.mark.parametrize(("op", "sample"), USES)

@@ -55,6 +55,15 @@ def _spread(frame, value, layouts, shape):
     return mask(frame, Padded(x, there), shape, 0, new)
 
 
+@rule("bitcast_convert_type", takes_uniform=True)
+def bitcast(frame, eqn, operands):
+    """One element for one: of a dtype as wide."""
+    (value,) = operands
+    if len(shape_of(eqn.outvars[0])) != len(value.layouts):
+        raise refusal(eqn, "elements of another width")
+    return plain(frame, eqn, [value.x], value.layouts)
+
+
 @rule("optimization_barrier", takes_uniform=True)
 def barrier(frame, eqn, operands):
     """As many results as operands, each as it was."""
