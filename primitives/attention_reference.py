@@ -198,7 +198,10 @@ def _by_blocks(block: Callable, q, k, by_rows: tuple):
     a list of results with the queries at axis 3, and a list to be summed over blocks.
     """
     queries = q.shape[2]
-    size = max(1, BLOCK // (q.shape[0] * q.shape[1] * k.shape[2]))
+    row = q.shape[0] * q.shape[1] * k.shape[2]
+    if not isinstance(row * queries, int):  # a symbolic size has no best block
+        return block(0, *by_rows)
+    size = max(1, BLOCK // row)
     if size >= queries:
         return block(0, *by_rows)
 

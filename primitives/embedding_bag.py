@@ -69,7 +69,7 @@ def _over_rows(x, depth: int):
 
 
 def _share(total, ids, mode: str):
-    return total / max(1, ids.shape[-1]) if mode == "mean" else total
+    return total / (ids.shape[-1] or 1) if mode == "mean" else total
 
 
 def _reference(table, ids, weights=None, *, mode, out_of_range, out_sharding):

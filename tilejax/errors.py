@@ -53,5 +53,9 @@ class KernelFault(TileJAXError, RuntimeError):
     """A kernel that, checked, read or wrote what it must not."""
 
 
+class BucketError(TileJAXError, ValueError):
+    """A size that no bucket takes, or a program that cannot be padded to one."""
+
+
 class StaticArgumentError(ArgumentError, ValueError):
     """A static argument that cannot be hashed."""

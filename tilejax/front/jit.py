@@ -12,6 +12,7 @@ import jax
 from tilejax._jax import naming
 from tilejax.errors import ArgumentError
 from tilejax.front.arguments import mistake_of_jit
+from tilejax.front.bucketed import Bucketed
 from tilejax.front.call import Calling, naming_mistakes
 from tilejax.front.stages import Lowered, Traced, last_of
 from tilejax.front.tile import Plan, Tiled, plan_of, tiled
@@ -23,6 +24,8 @@ def jit(
     *,
     target: str | None = None,
     passes: Choice = None,
+    bucket: Any = None,
+    axes: Any = None,
     **options: Any,
 ) -> Any:
     """Compile a function of arrays; a drop-in for `jax.jit`.
@@ -36,6 +39,13 @@ def jit(
     - `target`: The name of the target to pick kernels for; None for the device that
       the program runs on.
     - `passes`: See `tilejax.passes.pipeline.run`; None for all of them.
+    - `bucket`: For sizes that calls may choose, by name, what they are padded to:
+      `"pow2"`, multiples of a number, the sizes of a sequence, or what a function
+      makes of a size. A program is then compiled for each bucket and not for each
+      size; results are those of the real sizes, and `BucketError` is raised for an
+      operation of which that cannot be known.
+    - `axes`: The axes with those names, by argument: `{"x": ("batch", None, 3)}` or
+      `{"x": "batch ..."}`, for all arrays in the argument.
     - `options`: All that `jax.jit` takes: `static_argnums`, `static_argnames`,
       `donate_argnums`, `donate_argnames`, `in_shardings`, `out_shardings`,
       `keep_unused`, `inline`, `compiler_options`, and so on.
@@ -63,13 +73,18 @@ def jit(
     True
     """
     if fun is None:
-        return partial(jit, target=target, passes=passes, **options)
+        return partial(
+            jit, target=target, passes=passes, bucket=bucket, axes=axes, **options
+        )
     if not callable(fun):
         raise ArgumentError(
             f"tilejax.jit: Expected a callable value, got {type(fun).__name__} "
             f"{fun!r}; options are given by keyword"
         )
     naming.check_callable(fun)
+    if bucket is not None or axes is not None:
+        inner = partial(jit, target=target, passes=passes)
+        return Bucketed(fun, bucket, axes, inner, options)
     plan = plan_of(target, passes, donated=_donated(fun, options))
     return Jit(fun, plan, jax.jit(tiled(fun, plan), **options), options)
 

@@ -86,7 +86,7 @@ def test_a_step_of_another_length_than_the_block_is_not_taken_for_it(rng):
     x = rng.standard_normal((21, 32)).astype(np.float32)
     block = pl.BlockSpec((ROWS, 32), lambda i: (i, 0))
     shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
-    call = pl.pallas_call(kernel, shape, grid=3, in_specs=[block], out_specs=block)
+    call = pl.pallas_call(kernel, shape, grid=(3,), in_specs=[block], out_specs=block)
     at = np.concatenate([i * 16 + np.arange(8) for i in range(3)])[:21]
     want = np.where(at[:, None] < 21, x, -1)
     np.testing.assert_array_equal(tilejax.jit(call)(x), want)

@@ -1,0 +1,1 @@
+"""`tilejax.GraphBuilder`: programs from calls, without writing a function."""
