@@ -26,7 +26,8 @@ def _double(x):
     ],
 )
 def test_each_form_of_a_kernel_is_shown(dialect, part):
-    lowered = tilejax.jit(lambda x: _double(_double(x))).lower(jnp.ones((8, 128)))
+    x = jnp.ones((8, 128))
+    lowered = tilejax.jit(lambda x, y: (_double(x), _double(y))).lower(x, x)
     text = lowered.as_text(dialect)
     assert part in text
     if dialect == "tile":  # twice called, once compiled, once shown
