@@ -231,3 +231,41 @@ WRONG = [
 def test_a_mistake_is_refused_with_what_to_do(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+CHOICES = {
+    "==": lambda n: n == 6,
+    "!=": lambda n: n != 6,
+    "in": lambda n: n in (6, 7),
+    "a remainder": lambda n: n % 2,
+    "a remainder compared": lambda n: n % 4 == 0,
+    "a difference": lambda n: n - 6,
+    "a shape": lambda n: (n, 2) == (6, 2),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES)
+def test_a_choice_by_a_size_that_is_not_known_is_refused(case):
+    def f(x):
+        return x * 10 if CHOICES[case](x.shape[0]) else x
+
+    with pytest.raises(errors.BucketError, match="another answer for another size"):
+        tilejax.jit(f, bucket={"n": 8}, axes={"x": "n"})(jnp.ones(6))
+
+
+def test_a_choice_that_no_size_of_the_bucket_changes_is_taken():
+    def f(x):
+        return x * 10 if x.shape[0] == 1 or x.shape[0] > 16 else x + 1
+
+    run = tilejax.jit(f, bucket={"n": "pow2"}, axes={"x": "n"})
+    for size, want in ((6, 2), (1, 10), (17, 10)):
+        np.testing.assert_array_equal(run(jnp.ones(size)), np.full(size, want))
+
+
+def test_sizes_of_two_names_are_not_compared():
+    def f(x, y):
+        return x.mean() - y.mean() if x.shape != y.shape else x.mean()
+
+    bucketed = tilejax.jit(f, bucket={"n": 8, "m": 8}, axes={"x": "n", "y": "m"})
+    with pytest.raises(errors.BucketError, match="another size"):
+        bucketed(jnp.ones(5), jnp.ones(5))

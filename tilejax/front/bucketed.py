@@ -115,6 +115,8 @@ class Bucketed:
         ]
         is_inside = any(map(is_tracer, leaves))
         bounds = {n: (least_of(self._bucket[n], b), b) for n, b in buckets.items()}
+        if all(low == high for low, high in bounds.values()):
+            return self._plain, (args, kwargs), sizes, sizes
         run = self._compiled(tuple(names), bounds, is_inside)
         return run, jax.tree.unflatten(tree, resized), buckets, sizes
 

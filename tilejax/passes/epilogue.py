@@ -3,7 +3,6 @@
 The epilogue is `activation(sum * scale + bias) + residual`, then a cast, in this order.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import jax.numpy as jnp
@@ -16,8 +15,6 @@ from tilejax.passes.spelled import activation_of
 from tilejax.passes.uses import Uses
 
 _VIEWS = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "pvary")
-# Rounded nowhere.
-_EXACT = ("relu", "maximum")
 
 
 @dataclass
@@ -32,7 +29,6 @@ class Epilogue:
     - `cast_in`: what the sum is converted to at first; None for nothing.
     - `dtype`: what scale to residual are computed in; None without them.
     - `out`: the dtype of the result, if the last equation converts it.
-    - `roundings`: how many of the steps round.
     """
 
     result: Atom
@@ -45,7 +41,6 @@ class Epilogue:
     cast_in: jnp.dtype | None = None
     dtype: jnp.dtype | None = None
     out: jnp.dtype | None = None
-    roundings: int = 0
     parts: list[str] = field(default_factory=list)
     why: str = ""
 
@@ -100,7 +95,7 @@ class Finder:
                 z, self._definitions, self._uses, fast_math=fast_math
             )
             if activation is not None:
-                self._computed(found, activation.name not in _EXACT)
+                self._computed(found)
                 found.activation, found.stage = activation.name, 3
                 return self._took(found, activation.name, *activation.eqns)
         if len(readers) > 1:
@@ -110,9 +105,8 @@ class Finder:
         step = _STEPS.get(eqn.primitive.name)
         return step is not None and step(self, found, eqn)
 
-    def _computed(self, found: Epilogue, rounds: bool) -> None:
+    def _computed(self, found: Epilogue) -> None:
         found.dtype = found.result.aval.dtype
-        found.roundings += rounds
 
     def _took(self, found: Epilogue, what: str, *eqns: Eqn) -> bool:
         found.eqns += eqns
@@ -147,7 +141,7 @@ class Finder:
         row = self._row(found, _other(found.result, eqn))
         if row is None or found.stage > 0 or not self._is_real(found):
             return False
-        self._computed(found, rounds=True)
+        self._computed(found)
         found.scale, found.stage = row, 1
         return self._took(found, "scale", eqn)
 
@@ -157,14 +151,14 @@ class Finder:
             return False
         row = self._row(found, other)
         if row is not None and found.stage <= 1 and found.result.aval.ndim:
-            self._computed(found, rounds=True)
+            self._computed(found)
             found.bias, found.stage = row, 2
             return self._took(found, "bias", eqn)
         if found.stage > 3 or is_literal(other):
             return False
         if other.aval.shape != found.result.aval.shape:
             return False
-        self._computed(found, rounds=True)
+        self._computed(found)
         found.residual, found.stage = self._narrow(other), 4
         return self._took(found, "residual", eqn)
 
@@ -212,18 +206,10 @@ def is_exact(found: Epilogue, own, wide, *, fast_math: bool) -> bool:
     - `fast_math`: let it round less.
     """
     dtype = own if found.dtype is None else found.dtype
-    if dtype == wide:
+    is_whole = own == wide or jnp.issubdtype(own, jnp.integer)
+    if is_whole and dtype == wide:
         return True
     narrow = jnp.promote_types(dtype, wide) == wide
-    if found.out is not None or found.cast_in is not None or dtype != own:
-        return fast_math and narrow
-    # One operation on f16 or bf16, done in f32 and rounded: f32 has more than twice the
-    # digits, so that nothing is rounded twice to another number.
-    simple = found.roundings <= 1 and found.activation in (None, *_EXACT)
-    return narrow and (fast_math or simple)
-
-
-def rounding_steps(extras: Sequence, activation: str | None) -> int:
-    """Count the steps of an epilogue that round."""
-    there = sum(x is not None for x in extras)
-    return there + (activation not in (None, *_EXACT))
+    # Kernels, and XLA by default, keep the sum of a narrow product as wide as it was
+    # summed, which the equations round before the epilogue.
+    return fast_math and narrow

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tilejax._jax.jaxprs import Atom, Eqn, Program, new_outvars, renamed, with_
 from tilejax.ir import rewrite
-from tilejax.passes.epilogue import Epilogue, Finder, is_exact, rounding_steps
+from tilejax.passes.epilogue import Epilogue, Finder, is_exact
 from tilejax.passes.gain import Seconds, gain_of
 from tilejax.passes.record import note
 from tilejax.passes.rules import Definitions
@@ -150,13 +150,11 @@ def _start(product: Eqn) -> Epilogue | None:
         return None
     _, _, bias, scale, residual = call.expand(product.invars)
     activation = product.params["activation"]
-    extras = (bias, scale, residual)
     stages = (scale, bias, activation, residual)
     stage = max(i + 1 if x is not None else 0 for i, x in enumerate(stages))
     found = Epilogue(result, stage=stage)
     if stage:
         found.dtype = result.aval.dtype
-        found.roundings = rounding_steps(extras, activation)
     avals = [None if v is None else v.aval for v in call.expand(product.invars)]
     a, b, *rest = avals
     wide, _ = matmul_epilogue.dtypes_of(

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from tilejax._jax.jaxprs import is_tracer, trace
-from tilejax._jax.symbolic import is_symbolic, size_at, symbols
+from tilejax._jax.symbolic import choices_refused, is_symbolic, size_at, symbols
 from tilejax.errors import BucketError
 from tilejax.passes.padded import (
     indexing as indexing,  # which state their rules
@@ -104,7 +104,8 @@ def padded(
             return fun(*args, **kwargs)
 
         try:
-            program, out_tree = trace(on_traced, *types)
+            with choices_refused():
+                program, out_tree = trace(on_traced, *types)
         except jax.errors.InconclusiveDimensionOperation as error:
             raise BucketError(
                 f"the function depends on the value of a padded size "
