@@ -212,7 +212,7 @@ class Building:
         updates = dict(record.updates)
         try:
             yield
-        except Exception:
+        except BaseException:  # an interrupt too
             del record.parameters[counts[0] :], record.steps[counts[1] :]
             record.updates = updates
             raise
